@@ -1,0 +1,1 @@
+"""The engine room: how SGLang is started, asked and extended."""

@@ -1,0 +1,75 @@
+"""Talks to the running engine over HTTP: is it really answering, swap the draft, what are its figures. No torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tide_cli.drafts.store import version_name
+from tide_cli.errors import TideError
+
+# A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
+_PROBE_ID = "tide-probe"
+
+
+class EngineClient:
+    """One engine's HTTP API. Thread-safe; close() when done."""
+
+    def __init__(self, host: str, port: int, timeout: float = 30.0) -> None:
+        self.base_url = f"http://{host if host not in ('0.0.0.0', '::') else '127.0.0.1'}:{port}"
+        self._http = httpx.Client(base_url=self.base_url, timeout=timeout, trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def first_token(self, timeout: float = 60.0) -> str:
+        """Text of one generated token: proof that the whole path works. Raises httpx.HTTPError while it does not."""
+        answer = self._http.post(
+            "/generate",
+            json={
+                "text": "Hello",
+                "rid": _PROBE_ID,
+                "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+            },
+            timeout=timeout,
+        )
+        answer.raise_for_status()
+        return answer.json()["text"]
+
+    def swap(self, version: int, timeout: float = 120.0) -> float:
+        """Put a draft version into the engine; returns the seconds its copy took.
+
+        Returns after every scheduler has confirmed it. Raises TideError with the engine's reason when refused.
+        """
+        try:
+            self._http.post(
+                "/set_internal_state", json={"server_args": {"tide_draft": version}}, timeout=timeout
+            ).raise_for_status()
+            states = self.tide_states()
+        except httpx.HTTPError as error:
+            raise TideError(f"the engine did not answer the swap to {version_name(version)}", why=str(error)) from None
+        refusals = [state["refusal"] for state in states if state["refusal"]]
+        if refusals or any(state["draft_version"] != version for state in states) or not states:
+            why = refusals[0] if refusals else "it still reports another version"
+            raise TideError(f"the engine refused draft {version_name(version)}", why=why)
+        return max(state["swap_seconds"] or 0.0 for state in states)
+
+    def tide_states(self) -> list[dict[str, Any]]:
+        """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture counters.
+
+        Empty where the engine runs without speculation. Raises httpx.HTTPError.
+        """
+        answer = self._http.get("/server_info")
+        answer.raise_for_status()
+        return [state["tide"] for state in answer.json().get("internal_states", []) if "tide" in state]
+
+    def metrics_text(self) -> str:
+        """The engine's Prometheus page. Raises httpx.HTTPError."""
+        answer = self._http.get("/metrics", timeout=5.0)
+        answer.raise_for_status()
+        return answer.text
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache, so that no draft is judged on another draft's cached states. Raises httpx.HTTPError."""
+        self._http.post("/flush_cache").raise_for_status()

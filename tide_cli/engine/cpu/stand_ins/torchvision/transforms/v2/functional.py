@@ -1,0 +1,4 @@
+from ... import InterpolationMode, absent
+
+__all__ = ["InterpolationMode"]
+__getattr__ = absent("torchvision.transforms.v2.functional")

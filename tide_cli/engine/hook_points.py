@@ -1,0 +1,142 @@
+"""Every name of SGLang that TIDE hooks or supplies, with the parameters it counts on, and the check of them.
+
+SGLang swallows exceptions of plugins and of hooks that do not apply, so a moved name would go unnoticed: an
+engine that serves but captures nothing. The plugin therefore checks this table before it registers anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+SGLANG_VERSION = "0.5.23"
+
+
+@dataclass(frozen=True)
+class HookPoint:
+    """One name in SGLang: dotted target, the parameters TIDE relies on (in order), and what it is for."""
+
+    target: str
+    parameters: tuple[str, ...]
+    purpose: str
+
+
+WORKER_INIT = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.__init__",
+    ("self", "server_args", "gpu_id", "nccl_port", "target_worker"),
+    "capture: keep the target's last hidden states, open the spool",
+)
+WORKER_FORWARD = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.forward_batch_generation",
+    ("self", "batch"),
+    "capture: take aux and final states of each forward",
+)
+RESULT_PREFILL = HookPoint(
+    "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+    ".process_batch_result_prefill",
+    ("self", "batch", "result"),
+    "capture: notice requests that end with their prefill",
+)
+RESULT_DECODE = HookPoint(
+    "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+    ".process_batch_result_decode",
+    ("self", "batch", "result"),
+    "capture: notice finished requests",
+)
+UPDATE_HANDLERS = HookPoint(
+    "sglang.srt.managers.scheduler_components.internal_state.SchedulerInternalStateController._update_handlers",
+    ("self",),
+    "swap: accept tide_draft on /set_internal_state",
+)
+STATE_READBACK = HookPoint(
+    "sglang.srt.managers.scheduler_components.internal_state.SchedulerInternalStateController._add_speculative",
+    ("self", "state"),
+    "swap: report the served draft version on /server_info",
+)
+DRAFT_DECODE_BACKEND = HookPoint(
+    "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
+    ("self",),
+    "CPU: attention of the draft's decode steps",
+)
+DRAFT_EXTEND_BACKEND = HookPoint(
+    "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_draft_extend_backend",
+    ("self",),
+    "CPU: attention of draft-extend",
+)
+SELECT_TOP_K = HookPoint(
+    "sglang.srt.speculative.spec_utils._select_top_k_tokens_later",
+    ("i", "topk_p", "topk_index", "hidden_states", "scores", "topk"),
+    "CPU: the same function without torch.compile, whose C++ build would stall the first draft",
+)
+VERIFY_GREEDY = HookPoint(
+    "sglang.srt.speculative.eagle_utils._verify_uses_greedy",
+    ("is_all_greedy",),
+    "CPU: sample where a request asks for it",
+)
+CHAIN_SAMPLING = HookPoint(
+    "sglang.srt.speculative.eagle_utils.tree_speculative_sampling_target_only", (), "CPU: sampling in verify"
+)
+TOP_K_RENORM = HookPoint("sglang.srt.speculative.eagle_utils.top_k_renorm_prob", (), "CPU: top-k in verify")
+TOP_P_RENORM = HookPoint("sglang.srt.speculative.eagle_utils.top_p_renorm_prob", (), "CPU: top-p in verify")
+LINEAR_LOADED = HookPoint(
+    "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.process_weights_after_loading",
+    ("self", "layer"),
+    "CPU: pack weights once",
+)
+LINEAR_APPLY = HookPoint(
+    "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply",
+    ("self", "layer", "x", "bias"),
+    "CPU: products with packed weights",
+)
+LM_HEAD = HookPoint(
+    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head",
+    ("self", "hidden_states", "lm_head", "embedding_bias"),
+    "CPU: product with the packed head",
+)
+ATTENTION_REGISTRY = HookPoint(
+    "sglang.srt.layers.attention.attention_registry.register_attention_backend",
+    ("name",),
+    "CPU: an attention backend that knows the EAGLE modes",
+)
+
+SPECULATION = (WORKER_INIT, WORKER_FORWARD, RESULT_PREFILL, RESULT_DECODE, UPDATE_HANDLERS, STATE_READBACK)
+CPU = (
+    DRAFT_DECODE_BACKEND,
+    DRAFT_EXTEND_BACKEND,
+    SELECT_TOP_K,
+    VERIFY_GREEDY,
+    CHAIN_SAMPLING,
+    TOP_K_RENORM,
+    TOP_P_RENORM,
+    LINEAR_LOADED,
+    LINEAR_APPLY,
+    LM_HEAD,
+    ATTENTION_REGISTRY,
+)
+
+
+def problems(points: Iterable[HookPoint], resolve: Callable[[str], object] = pkgutil.resolve_name) -> list[str]:
+    """One line for each point that is gone or takes other parameters; empty when all are as expected."""
+    found = []
+    for point in points:
+        try:
+            target = resolve(point.target)
+        except (ImportError, AttributeError) as error:
+            found.append(f"{point.target} is missing ({error}); needed for {point.purpose}")
+            continue
+        if not point.parameters:
+            continue
+        present = [name for name in _parameters(target) if name in point.parameters]
+        if tuple(present) != point.parameters:
+            found.append(
+                f"{point.target} takes ({', '.join(_parameters(target))}), "
+                f"expected ({', '.join(point.parameters)}, …); needed for {point.purpose}"
+            )
+    return found
+
+
+def _parameters(target: object) -> list[str]:
+    # a torch.compile'd function keeps the original, with its signature, on the side
+    return list(inspect.signature(getattr(target, "_torchdynamo_orig_callable", target)).parameters)

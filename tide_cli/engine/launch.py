@@ -1,0 +1,113 @@
+"""How SGLang is started: its command line and the environment on top of the partition's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.engine.plugin.config import ENVIRONMENT_VARIABLE, EngineConfig
+from tide_cli.hardware.planner import Plan
+from tide_cli.settings import Settings
+from tide_cli.targets import PreparedTarget
+
+STAND_INS = Path(__file__).parent / "cpu" / "stand_ins"
+
+# KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
+_CPU_TOTAL_TOKENS = 16384
+
+
+@dataclass(frozen=True)
+class EngineCommand:
+    """argv and the variables to add to the environment of one engine start."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+def engine_command(
+    settings: Settings, target: PreparedTarget, plan: Plan, *, served_version: int, run: str, spool_size: int
+) -> EngineCommand:
+    """The engine's command for one start; writes the plugin's configuration file into paths.run.
+
+    served_version: the draft to start with. run: the id stored with each sample. spool_size: bytes of the ring.
+    """
+    paths = settings.paths
+    config = EngineConfig(
+        speculation=settings.speculation,
+        capture=settings.speculation and settings.capture,
+        run=run,
+        target=target.name,
+        hidden_size=target.hidden_size,
+        spool=paths.spool,
+        spool_size=spool_size,
+        max_sample_tokens=settings.max_sample_tokens,
+        held_out_share=settings.held_out_share,
+        drafts=paths.drafts,
+        served_version=served_version,
+        max_running_requests=settings.max_running_requests,
+    )
+    config_file = paths.run / "engine.json"
+    config.write(config_file)
+    on_cpu = plan.serve.device == "cpu"
+    argv = [
+        *(sys.executable, "-m", "sglang.launch_server"),
+        *("--model-path", str(target.folder), "--served-model-name", target.name),
+        *("--host", settings.host, "--port", str(settings.port)),
+        *("--dtype", serving_dtype(settings, on_cpu)),
+        *("--tp-size", str(plan.tensor_parallel)),
+        *("--max-running-requests", str(settings.max_running_requests)),
+        # TIDE asks for a first token itself; SGLang's own warm-up would be captured as traffic
+        "--skip-server-warmup",
+        "--enable-metrics",
+        "--sleep-on-idle",
+        *target.sglang_arguments,
+    ]
+    if settings.context_length:
+        argv += ["--context-length", str(settings.context_length)]
+    total_tokens = settings.max_total_tokens or (_CPU_TOTAL_TOKENS if on_cpu else None)
+    if total_tokens:
+        argv += ["--max-total-tokens", str(total_tokens)]
+    if on_cpu:
+        argv += ["--device", "cpu", "--attention-backend", "torch_native"]
+    if settings.speculation:
+        argv += [
+            *("--speculative-algorithm", "EAGLE3"),
+            *("--speculative-draft-model-path", str(DraftStore(paths.drafts).path(served_version))),
+            *("--speculative-num-steps", str(settings.draft_steps)),
+            *("--speculative-eagle-topk", "1"),
+            *("--speculative-num-draft-tokens", str(settings.draft_steps + 1)),
+        ]
+    return EngineCommand(argv, _environment(config_file, on_cpu))
+
+
+def serving_dtype(settings: Settings, on_cpu: bool) -> str:
+    """What `--dtype auto` means: bfloat16 on a GPU and on a CPU that multiplies it natively, else float32."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    return "float32" if on_cpu and not _cpu_multiplies_bfloat16() else "bfloat16"
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _environment(config_file: Path, on_cpu: bool) -> dict[str, str]:
+    env = {ENVIRONMENT_VARIABLE: str(config_file), "TOKENIZERS_PARALLELISM": "false"}
+    if on_cpu:
+        env["SGLANG_USE_CPU_ENGINE"] = "1"
+        env |= stand_in_environment()
+    return env
+
+
+def stand_in_environment() -> dict[str, str]:
+    """PYTHONPATH with the CPU stand-ins first: for the engine and for whatever else imports SGLang on a CPU."""
+    inherited = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(STAND_INS), *([inherited] if inherited else [])])}
+

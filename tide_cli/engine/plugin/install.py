@@ -1,0 +1,78 @@
+"""Registers capture and swap with SGLang's hook registry."""
+
+from __future__ import annotations
+
+import logging
+
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+from sglang.srt.runtime_context import get_parallel
+
+from tide_cli.engine import hook_points as points
+from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.swap import DraftSwap
+
+logger = logging.getLogger(__name__)
+
+
+def install(config: EngineConfig) -> None:
+    """Hooks for one engine process. The objects behind them are made with the draft worker, in the scheduler."""
+    parts = _Parts(config)
+    HookRegistry.register(points.WORKER_INIT.target, parts.after_worker_init, HookType.AFTER)
+    HookRegistry.register(points.WORKER_FORWARD.target, parts.around_forward, HookType.AROUND)
+    HookRegistry.register(points.RESULT_PREFILL.target, parts.after_result, HookType.AFTER)
+    HookRegistry.register(points.RESULT_DECODE.target, parts.after_result, HookType.AFTER)
+    HookRegistry.register(points.UPDATE_HANDLERS.target, parts.after_update_handlers, HookType.AFTER)
+    HookRegistry.register(points.STATE_READBACK.target, parts.after_state_readback, HookType.AFTER)
+
+
+class _Parts:
+    """Capture and swap of one scheduler process."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.swap: DraftSwap | None = None
+        self.capture: Capture | None = None
+
+    def after_worker_init(self, result, worker, *args, **kwargs):
+        _require_applied()
+        self.swap = DraftSwap(worker, self.config)
+        if self.config.capture:
+            # before any CUDA graph is captured: the graph must produce the last hidden states too
+            worker.target_worker.model_runner.model.logits_processor.keep_last_hidden_states = True
+            if get_parallel().tp_rank == 0:  # every rank holds the same states: one writes
+                self.capture = Capture.start(self.config)
+        return result
+
+    def around_forward(self, original, worker, batch, *args, **kwargs):
+        if self.capture is None:
+            return original(worker, batch, *args, **kwargs)
+        before = self.capture.before_forward(batch)
+        output = original(worker, batch, *args, **kwargs)
+        self.capture.after_forward(before, output)
+        return output
+
+    def after_result(self, result, processor, batch, *args, **kwargs):
+        if self.capture is not None:
+            self.capture.after_result(batch.reqs, self.swap.version)
+        return result
+
+    def after_update_handlers(self, handlers, controller):
+        if self.swap is not None:
+            handlers["tide_draft"] = self.swap.update_handler()
+        return handlers
+
+    def after_state_readback(self, result, controller, state):
+        if self.swap is not None:
+            state["tide"] = self.swap.state() | {
+                "run": self.config.run,
+                "capture": self.capture.counters() if self.capture else None,
+            }
+        return result
+
+
+def _require_applied() -> None:
+    """SGLang logs a hook that it could not apply and goes on: make that an error, in the scheduler, at start."""
+    missing = [target for target in HookRegistry._hooks if target not in HookRegistry._patched]
+    if missing:
+        raise RuntimeError(f"tide: SGLang did not apply the hooks on {', '.join(missing)}")

@@ -1,0 +1,73 @@
+"""Where everything lies: each folder and file that TIDE uses, in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# sockaddr_un.sun_path holds 108 bytes on Linux, the closing NUL included.
+_MAX_SOCKET_PATH = 107
+
+
+def default_state_dir() -> Path:
+    """`$XDG_STATE_HOME/tide`, else `~/.local/state/tide`."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tide"
+
+
+def default_cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/tide`, else `~/.cache/tide`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tide"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Every path of one appliance. Nothing is created here."""
+
+    state: Path  # one appliance's own folder; the lock, sockets and data below it
+    cache: Path  # shared between appliances: converted targets
+    embedded_target: Path  # the checkpoint converted from the embedded target's GGUF
+    spool: Path  # ring.bin, index.db, reservoir/
+    drafts: Path  # v0000/, v0001/, …
+    training: Path  # the trainer's own state between cycles
+    logs: Path  # engine.log, trainer.log, supervisor.log
+    run: Path  # configuration handed to the children, leftovers' record
+    database: Path  # events and the served version (written by the supervisor alone)
+    lock: Path  # held by the running supervisor
+    socket: Path  # the control API
+
+    @classmethod
+    def under(cls, state: Path, cache: Path) -> Paths:
+        """The paths of the appliance whose state folder is `state`."""
+        state = state.expanduser().absolute()
+        cache = cache.expanduser().absolute()
+        return cls(
+            state=state,
+            cache=cache,
+            embedded_target=cache / "targets" / "smollm2-135m",
+            spool=state / "spool",
+            drafts=state / "drafts",
+            training=state / "training",
+            logs=state / "logs",
+            run=state / "run",
+            database=state / "tide.db",
+            lock=state / "lock",
+            socket=_socket_path(state),
+        )
+
+    def as_dict(self) -> dict[str, str]:
+        """Name to absolute path, in the order of the fields."""
+        return {name: str(path) for name, path in asdict(self).items()}
+
+
+def _socket_path(state: Path) -> Path:
+    """The control socket: in the state folder, or in the temporary folder where that path is too long."""
+    inside = state / "control.sock"
+    if len(os.fsencode(inside)) <= _MAX_SOCKET_PATH:
+        return inside
+    digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tide-{os.getuid()}-{digest}.sock"

@@ -1,0 +1,151 @@
+"""The settings of an appliance. A value comes from a flag, else TIDE_* in the environment, else the file, else the default.
+
+The file is `--config FILE`, `$TIDE_CONFIG` or `~/.config/tide/tide.toml`. Each field's description is
+its documentation: `tide config` lists name, value, origin and description.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tide_cli.errors import UsageError
+from tide_cli.paths import Paths, default_cache_dir, default_state_dir
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) if unit}
+
+
+def parse_size(text: str | int) -> int:
+    """'512MiB', '2G', '1048576' -> bytes. Raises ValueError on anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", str(text).strip().lower())
+    if not match or match[2] == "i":
+        raise ValueError(f"{text!r} is not a size; write for example 512MiB or 2GiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+class Settings(BaseSettings):
+    """Everything a user can choose. Frozen: a running appliance keeps what it was started with."""
+
+    model_config = SettingsConfigDict(env_prefix="TIDE_", frozen=True, extra="forbid")
+
+    # where
+    state_dir: Path = Field(default_factory=default_state_dir, description="folder of this appliance")
+    cache_dir: Path = Field(default_factory=default_cache_dir, description="converted targets, shared by appliances")
+    host: str = Field("127.0.0.1", description="address the OpenAI-compatible server listens on")
+    port: int = Field(30000, ge=1, le=65535, description="port the OpenAI-compatible server listens on")
+
+    # what is served
+    target: str = Field("smollm2-135m", description="known target, checkpoint folder or hub id")
+    draft: str | None = Field(None, description="EAGLE3 draft folder or hub id; none: the target's own, or a fresh one")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="precision the target is served in")
+    context_length: int | None = Field(None, ge=64, description="longest sequence; none: the target's own")
+    max_running_requests: int = Field(8, ge=1, le=4096, description="requests decoded together at most")
+    max_total_tokens: int | None = Field(None, ge=256, description="tokens in the KV cache; none: chosen by the plan")
+    draft_steps: int = Field(3, ge=1, le=8, description="tokens the draft proposes for each verify step")
+    speculation: bool = Field(True, description="off: plain decoding, no draft, no capture, no training")
+
+    # devices
+    serve_cores: str | None = Field(None, description="CPU cores of the engine, e.g. 0-3; none: chosen by the plan")
+    train_cores: str | None = Field(None, description="CPU cores of the trainer; none: chosen by the plan")
+
+    # spool
+    capture: bool = Field(True, description="store the target's hidden states of the traffic in the spool")
+    spool_size: int | None = Field(None, description="bytes of the ring; none: a tenth of free disk, at most 64 GiB")
+    max_sample_tokens: int = Field(2048, ge=16, description="longer sequences are cut to this many tokens")
+    reservoir_size: int = Field(256 * 2**20, ge=0, description="bytes kept of old samples, for replay")
+
+    # training and gate
+    training: bool = Field(True, description="off: serve and capture only")
+    cycle_tokens: int = Field(6000, ge=1, description="new stored tokens that start a training cycle")
+    cycle_seconds: float = Field(120.0, gt=0, description="training time of one cycle, the gate not included")
+    learning_rate: float = Field(1e-3, gt=0, description="constant rate after a short warm-up")
+    batch_tokens: int = Field(1024, ge=16, description="tokens in one optimiser step")
+    replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
+    held_out_share: float = Field(0.125, gt=0, lt=0.9, description="part of the samples kept out of training")
+    gate_samples: int = Field(48, ge=2, description="held-out recent samples the gate walks, at most")
+    gate_margin: float = Field(0.02, ge=0, description="acceptance length a candidate must gain, at the lower bound")
+    gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
+    gate_floor: float = Field(0.10, ge=0, description="acceptance length a candidate may lose on old samples")
+    seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
+
+    # supervisor
+    start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")
+    stop_timeout: float = Field(20.0, gt=0, description="seconds a child has to end before it is killed")
+
+    @field_validator("spool_size", "reservoir_size", mode="before")
+    @classmethod
+    def _size(cls, value: Any) -> Any:
+        return value if value is None else parse_size(value)
+
+    @field_validator("state_dir", "cache_dir", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @property
+    def paths(self) -> Paths:
+        return Paths.under(self.state_dir, self.cache_dir)
+
+
+def load_settings(flags: dict[str, Any] | None = None, config: Path | None = None) -> Settings:
+    """Settings from flags (None values count as absent), environment, file and defaults.
+
+    Raises UsageError, naming the setting, for an unreadable file, an unknown name or a wrong value.
+    """
+    flags = {name: value for name, value in (flags or {}).items() if value is not None}
+    in_file = _read_file(config)
+    from_environment = {n for n in Settings.model_fields if f"TIDE_{n.upper()}" in _environment_names()}
+    # pydantic-settings ranks the environment below init arguments; the file must lose against it
+    merged = {name: value for name, value in in_file.items() if name not in from_environment} | flags
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise _as_usage_error(error, flags, from_environment) from None
+
+
+def _environment_names() -> set[str]:
+    return {name.upper() for name in os.environ}
+
+
+def config_file(config: Path | None) -> Path | None:
+    """The settings file in force: the given one, $TIDE_CONFIG, or the default one where it exists."""
+    named = config or (Path(os.environ["TIDE_CONFIG"]) if os.environ.get("TIDE_CONFIG") else None)
+    if named:
+        return named
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    default = base / "tide" / "tide.toml"
+    return default if default.is_file() else None
+
+
+def _read_file(config: Path | None) -> dict[str, Any]:
+    path = config_file(config)
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read the settings file {path}", why=reason, remedy="mend it or pass --config FILE") from None
+
+
+def _as_usage_error(error: ValidationError, flags: dict[str, Any], from_environment: set[str]) -> UsageError:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "?"
+    reason = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return UsageError(f"unknown setting {name!r}", remedy="`tide config` lists the settings")
+    if name in flags:
+        where = "--" + name.replace("_", "-")
+    elif name in from_environment:
+        where = f"TIDE_{name.upper()}"
+    else:
+        where = f"{name} in the settings file"
+    return UsageError(f"{where}: {first.get('input')!r} is not accepted", why=reason, remedy="`tide config` explains each setting")
