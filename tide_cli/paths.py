@@ -24,6 +24,16 @@ def default_cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tide"
 
 
+def config_file(config: Path | None) -> Path | None:
+    """The settings file in force: the given one, $TIDE_CONFIG, or the default one where it exists."""
+    named = config or (Path(os.environ["TIDE_CONFIG"]) if os.environ.get("TIDE_CONFIG") else None)
+    if named:
+        return named
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    default = base / "tide" / "tide.toml"
+    return default if default.is_file() else None
+
+
 @dataclass(frozen=True)
 class Paths:
     """Every path of one appliance. Nothing is created here."""

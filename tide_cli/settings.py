@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tide_cli.errors import UsageError
-from tide_cli.paths import Paths, default_cache_dir, default_state_dir
+from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) if unit}
@@ -112,16 +112,6 @@ def load_settings(flags: dict[str, Any] | None = None, config: Path | None = Non
 
 def _environment_names() -> set[str]:
     return {name.upper() for name in os.environ}
-
-
-def config_file(config: Path | None) -> Path | None:
-    """The settings file in force: the given one, $TIDE_CONFIG, or the default one where it exists."""
-    named = config or (Path(os.environ["TIDE_CONFIG"]) if os.environ.get("TIDE_CONFIG") else None)
-    if named:
-        return named
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    default = base / "tide" / "tide.toml"
-    return default if default.is_file() else None
 
 
 def _read_file(config: Path | None) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""Commands about a running appliance, whose engine and trainer are scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from commands import ROOT, tide
+from scripted import make_target, publish
+from scripted_process import ScriptedAppliance
+
+
+def test_a_session(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    where = ("--state-dir", appliance.paths.state)
+
+    rows = {row["name"]: row for row in json.loads(tide("ps", "--json", *where).stdout)}
+    assert rows["supervisor"]["pid"] == appliance.process.pid
+    assert rows["engine"]["state"] == rows["trainer"]["state"] == "READY"
+    assert "READY" in tide("ps", *where).stdout
+    assert json.loads(tide("status", "--json", *where).stdout)["state"] == "READY"
+    assert "v0000 served" in tide("status", *where).stdout
+
+    assert tide("train", "now", *where).stdout == "a training cycle has begun\n"
+    appliance.until(lambda status: status["drafts"]["served"] == 1)
+    versions = json.loads(tide("drafts", "ls", "--json", *where).stdout)
+    assert [(row["version"], row["served"], row["parent"]) for row in versions] == [
+        ("v0000", False, None),
+        ("v0001", True, "v0000"),
+    ]
+    assert tide("drafts", "use", "0", *where).stdout == "v0000 is served\n"
+    refused = tide("drafts", "use", "v0009", *where)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (1, "tide: there is no draft v0009")
+
+    kinds = [event["kind"] for event in json.loads(tide("events", "--json", *where).stdout)]
+    assert kinds.count("swap") == 2
+    assert "POST /set_internal_state" in tide("logs", "engine", *where).stdout
+    assert "swap: v0001 is served" in tide("logs", "supervisor", *where).stdout
+
+    done = tide("down", *where)
+    assert (done.returncode, done.stderr) == (0, "tide: the appliance has ended\n")
+    assert appliance.process.wait(timeout=60) == 0
+    assert tide("ps", *where).returncode == 3
+    assert "swap" in tide("events", *where).stdout
+
+    # without an appliance, the choice holds for the next start
+    assert "next `tide up`" in tide("drafts", "use", "1", *where).stdout
+    assert appliance.up()["drafts"]["served"] == 1
+
+
+def test_a_followed_log_grows(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    command = [sys.executable, "-m", "tide_cli", "logs", "-f", "supervisor", "--state-dir", str(appliance.paths.state)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            for line in follower.stdout:
+                if "ready:" in line:
+                    break
+            appliance.end()
+            assert any("stop:" in line for line in follower.stdout)
+        finally:
+            follower.terminate()
+
+
+def test_the_plain_lines_of_the_foreground(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    code, output = appliance.end()
+    assert code == 0
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ready: the engine is ready", output, re.MULTILINE)
+
+
+def test_a_detached_start_that_fails_says_why(tmp_path: Path) -> None:
+    """A real start up to the draft, which fits the target by its figures but is no safetensors file."""
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "model.safetensors").write_bytes(b"junk")
+    (draft / "config.json").write_text(json.dumps({"hidden_size": 8, "vocab_size": 32}))
+    answer = tide(
+        *("up", "-d", "--wait", "--state-dir", tmp_path / "state", "--cache-dir", tmp_path / "cache"),
+        *("--target", make_target(tmp_path), "--draft", draft, "--port", ScriptedAppliance(tmp_path).port),
+        *("--spool-size", "1MiB"),
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[0].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
+    assert len(answer.stderr.splitlines()) == 2
+    assert tide("ps", "--state-dir", tmp_path / "state").returncode == 3
+
+
+def test_a_second_detached_start_is_refused(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    where = ("--state-dir", appliance.paths.state, "--target", make_target(appliance.folder))
+    for more in (["-d"], []):
+        answer = tide("up", *where, "--port", appliance.port, *more)
+        assert answer.returncode == 1
+        assert f"already runs on {appliance.paths.state}" in answer.stderr
+    assert appliance.status()["state"] == "READY"
+
+
+def test_an_unusable_version_is_listed_with_the_reason(tmp_path: Path) -> None:
+    publish(tmp_path / "drafts", None, tmp_path / "scratch")
+    manifest = tmp_path / "drafts" / "v0000" / "manifest.json"
+    manifest.chmod(0o600)
+    manifest.write_text("{")
+    (row,) = json.loads(tide("drafts", "ls", "--json", "--state-dir", tmp_path).stdout)
+    assert "manifest.json" in row["error"]

@@ -1,0 +1,160 @@
+"""An appliance whose engine and trainer are small scripts: `python scripted.py appliance FOLDER PORT [SETTING=VALUE…]`.
+
+Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
+programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, and refuses every
+swap when FOLDER/refuse exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.settings import Settings
+
+TARGET = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 8,
+    "vocab_size": 32,
+    "num_hidden_layers": 6,
+    "max_position_embeddings": 64,
+}
+
+
+def make_target(folder: Path) -> Path:
+    """A checkpoint folder without weights."""
+    target = folder / "tiny"
+    target.mkdir(exist_ok=True)
+    (target / "config.json").write_text(json.dumps(TARGET))
+    return target
+
+
+def publish(drafts: Path, parent: int | None, scratch: Path, target: str = "tiny") -> int:
+    """A version whose contents nobody looks into."""
+    scratch.mkdir(exist_ok=True)
+    (scratch / "model.safetensors").write_bytes(b"weights")
+    (scratch / "config.json").write_text("{}")
+    return DraftStore(drafts).publish(
+        scratch,
+        parent=parent,
+        target=target,
+        target_revision="local",
+        vocab_map_hash="0",
+        samples=1,
+        tokens=10,
+        gate={"gain": 0.25},
+    )
+
+
+class Engine(BaseHTTPRequestHandler):
+    """The part of SGLang's HTTP API that TIDE uses."""
+
+    folder: Path
+    version = 0
+    refusal: str | None = None
+
+    def do_GET(self) -> None:
+        if self.path == "/metrics":
+            self._answer(b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n')
+        else:
+            state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
+            self._answer(json.dumps({"internal_states": [{"tide": state}]}).encode())
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/set_internal_state":
+            Engine.refusal = "not today" if (self.folder / "refuse").exists() else None
+            if Engine.refusal is None:
+                Engine.version = body["server_args"]["tide_draft"]
+        self._answer(b'{"text": " a"}')
+
+    def _answer(self, content: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        print(format % arguments, flush=True)
+
+
+def engine(folder: str, port: str, version: str) -> None:
+    """Serves, with one grandchild in a session of its own, as a scheduler process might be."""
+    Engine.folder, Engine.version = Path(folder), int(version)
+    if (Path(folder) / "stubborn").exists():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
+
+
+def trainer(folder: str, events: str) -> None:
+    """Publishes a new version in each cycle."""
+    state = Path(folder) / "state"
+
+    def tell(**event: object) -> None:
+        os.write(int(events), json.dumps(event).encode() + b"\n")
+
+    tell(event="ready", seconds=0.1)
+    for cycle, line in enumerate(sys.stdin, start=1):
+        command = json.loads(line)
+        if command["cmd"] == "stop":
+            return
+        tell(event="progress", cycle=cycle, step=1, loss=2.0, tokens_s=9.0, elapsed_s=1.0, budget_s=2.0, tokens=10)
+        tell(event="gate", cycle=cycle, passed=True, reason="gains 0.25")
+        version = publish(state / "drafts", command["served"], Path(folder) / "scratch")
+        tell(event="published", cycle=cycle, version=version, parent=command["served"])
+        tell(event="cycle_end", cycle=cycle, seconds=1.0, published=version, reason="done")
+
+
+def appliance(folder: str, port: str, *chosen: str) -> int:
+    """Runs in the foreground, as `tide up` does."""
+    from tide_cli.supervisor.appliance import check_settings, run_with_signals, running_appliance
+    from tide_cli.supervisor.journal import event_line
+    from tide_cli.supervisor.messages import DRAFT, ENGINE
+    from tide_cli.supervisor.process import ChildSpec
+    from tide_cli.supervisor.specs import Workshop
+
+    class ScriptedWorkshop(Workshop):
+        def spec(self, child: str, served: int | None) -> ChildSpec:
+            if child == DRAFT:
+                return self._python(child, self._any_partition, [__file__, "first", folder])
+            if child == ENGINE:
+                return self._python(child, self.plan.serve, [__file__, "engine", folder, port, str(served)])
+            return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
+
+    settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
+    found = check_settings(settings)
+    workshop = ScriptedWorkshop(settings, found.plan, found.target)
+    with running_appliance(workshop, lambda event: print(event_line(event), flush=True)) as supervisor:
+        return run_with_signals(supervisor)
+
+
+def scripted_settings(folder: Path, port: int, **chosen: object) -> Settings:
+    """Small and quick."""
+    values = {
+        "state_dir": folder / "state",
+        "cache_dir": folder / "cache",
+        "target": str(make_target(folder)),
+        "port": port,
+        "spool_size": 2**20,
+        "cycle_tokens": 100,
+        "stop_timeout": 3.0,
+        "start_timeout": 60.0,
+    }
+    return Settings(**{**values, **chosen})
+
+
+def first(folder: str) -> None:
+    """The draft step."""
+    publish(Path(folder) / "state" / "drafts", None, Path(folder) / "scratch")
+
+
+if __name__ == "__main__":
+    roles = {"appliance": appliance, "engine": engine, "trainer": trainer, "first": first}
+    sys.exit(roles[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,83 @@
+"""A scripted appliance (see scripted.py) in a process of its own, and how to talk to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.family import Mark, end_family, find_family
+
+SCRIPTED = Path(__file__).with_name("scripted.py")
+ROOT = Path(__file__).parents[2]
+WITHIN = 60.0  # seconds after which a test gives up waiting for an event
+
+
+class ScriptedAppliance:
+    """A scripted appliance in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.paths = Paths.under(folder / "state", folder / "cache")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *chosen: str) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPTED), "appliance", str(self.folder), str(self.port), *chosen],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return self.process
+
+    def up(self, *chosen: str) -> dict[str, Any]:
+        self.start(*chosen)
+        return self.until(lambda status: status["state"] == "READY")
+
+    def status(self) -> dict[str, Any]:
+        return ask(self.paths.socket, "GET", "/v1/status")
+
+    def until(self, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask for the status until it is `enough`."""
+        deadline = time.monotonic() + WITHIN
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                pytest.fail(f"the appliance ended: {self.process.stdout.read()}")
+            try:
+                status = self.status()
+                if enough(status):
+                    return status
+            except TideError:
+                pass
+            time.sleep(0.05)
+        return pytest.fail(f"not within {WITHIN} s: {status}")
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+        """Signal the supervisor; its exit code and everything it printed."""
+        self.process.send_signal(number)
+        output = self.process.communicate(timeout=WITHIN)[0]
+        return self.process.returncode, output
+
+    def family(self) -> list[int]:
+        return [stat.pid for stat in find_family(Mark.of(self.paths.state))]
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        end_family(lambda: find_family(Mark.of(self.paths.state)), grace=0)

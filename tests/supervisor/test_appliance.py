@@ -1,0 +1,196 @@
+"""Whole lives of an appliance whose engine and trainer are scripts (see scripted.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from scripted import publish, scripted_settings
+from scripted_process import ScriptedAppliance
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.spool.index import SpoolIndex
+from tide_cli.supervisor.appliance import check_settings, read_outcome
+from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.down import bring_down
+from tide_cli.supervisor.journal import read_events, read_served
+from tide_cli.supervisor.lock import is_locked
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def nothing_is_left(appliance: ScriptedAppliance) -> None:
+    assert appliance.family() == []
+    assert port_is_free(appliance.port)
+    assert not is_locked(appliance.paths.lock)
+    assert not appliance.paths.socket.exists()
+
+
+def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
+    status = appliance.up()
+    assert status["drafts"] == {"served": 0, "latest": 0}
+    assert status["address"] == f"http://127.0.0.1:{appliance.port}/v1"
+    assert appliance.paths.state.stat().st_mode & 0o777 == 0o700
+    assert appliance.paths.socket.stat().st_mode & 0o777 == 0o600
+    assert read_served(appliance.paths.database) == 0
+
+    index = SpoolIndex.create(appliance.paths.spool)
+    index.commit([], [], {"samples": 3, "tokens": 150})
+    index.close()
+    status = appliance.until(lambda status: status["drafts"]["served"] == 1 and status["engine"])
+    assert status["spool"] == {"samples": 3, "tokens": 150}
+    assert status["engine"] == {"tok_s": 12.5, "accept_length": 1.75, "running": 0, "queued": 0}
+    assert status["gate"]["reason"] == "gains 0.25"
+    assert read_served(appliance.paths.database) == 1
+
+    code, _ = appliance.end()
+    assert code == 0
+    nothing_is_left(appliance)
+    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    order = ["ready", "trainer_ready", "cycle", "gate", "published", "cycle_end", "stop"]
+    assert [kind for kind in kinds if kind in order] == order
+    assert "swap" in kinds
+
+    # the next start goes on with the served draft, and does not count the same tokens again
+    status = appliance.up()
+    assert status["drafts"] == {"served": 1, "latest": 1}
+    assert "draft" not in status["children"]
+    status = appliance.until(lambda status: status["spool"])
+    assert status["training"]["new_tokens"] == 0
+
+
+def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    first = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    assert ask(appliance.paths.socket, "POST", "/v1/train")["done"]
+    before = appliance.until(lambda status: status["drafts"]["served"] == 1)
+    os.kill(first["children"]["engine"]["pid"], signal.SIGKILL)
+    after = appliance.until(lambda s: s["state"] == "READY" and s["children"]["engine"]["starts"] == 2)
+    assert after["drafts"]["served"] == 1
+    assert after["children"]["trainer"]["pid"] == before["children"]["trainer"]["pid"]
+    assert f"engine {appliance.folder} {appliance.port} 1" in _command_line(after["children"]["engine"]["pid"])
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def test_a_killed_trainer_does_not_touch_serving(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    before = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    os.kill(before["children"]["trainer"]["pid"], signal.SIGKILL)
+    after = appliance.until(
+        lambda s: s["children"]["trainer"]["state"] == "READY" and s["children"]["trainer"]["starts"] == 2
+    )
+    assert after["state"] == "READY"
+    assert after["children"]["engine"]["pid"] == before["children"]["engine"]["pid"]
+
+
+def test_use_and_a_refusal(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    publish(appliance.paths.drafts, 0, appliance.folder / "scratch")
+    use = {"version": 1}
+    assert ask(appliance.paths.socket, "POST", "/v1/drafts/use", use) == {"done": "v0001 is served"}
+    (appliance.folder / "refuse").write_text("")
+    with pytest.raises(TideError, match="not today"):
+        ask(appliance.paths.socket, "POST", "/v1/drafts/use", {"version": 0})
+    with pytest.raises(TideError, match="no draft v0009"):
+        ask(appliance.paths.socket, "POST", "/v1/drafts/use", {"version": 9})
+    assert appliance.status()["drafts"]["served"] == read_served(appliance.paths.database) == 1
+
+
+def test_a_second_one_on_the_same_folder_is_refused(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    second = ScriptedAppliance(appliance.folder)
+    output = second.start().communicate(timeout=60)[0]
+    assert f"already runs on {appliance.paths.state} (pid {appliance.process.pid})" in output
+    assert second.process.returncode != 0
+    assert appliance.status()["state"] == "READY"
+
+
+@pytest.mark.parametrize("by", ["up", "down"])
+def test_what_a_killed_supervisor_leaves_is_reaped(appliance: ScriptedAppliance, by: str) -> None:
+    appliance.up()
+    appliance.process.kill()
+    appliance.process.communicate()
+    # the engine's grandchild is in a session of its own and hears of nothing
+    assert appliance.family()
+    if by == "up":
+        status = appliance.up()
+        assert any(event["kind"] == "leftovers" for event in read_events(appliance.paths.database))
+        assert status["state"] == "READY"
+        appliance.end()
+    else:
+        ended = bring_down(appliance.paths, 5)
+        assert not ended.supervisor
+        assert ended.leftovers >= 1
+    nothing_is_left(appliance)
+
+
+def test_down(appliance: ScriptedAppliance) -> None:
+    with pytest.raises(NotRunningError):
+        bring_down(appliance.paths, 5)
+    appliance.up()
+    assert bring_down(appliance.paths, 5).supervisor
+    nothing_is_left(appliance)
+    assert appliance.process.wait(timeout=60) == 0
+    with pytest.raises(NotRunningError):
+        bring_down(appliance.paths, 5)
+
+
+def test_a_child_that_ignores_the_signal_is_killed(appliance: ScriptedAppliance) -> None:
+    (appliance.folder / "stubborn").write_text("")
+    appliance.up("stop_timeout=0.5")
+    assert appliance.end()[0] == 0
+    nothing_is_left(appliance)
+
+
+def test_a_second_signal_kills(appliance: ScriptedAppliance) -> None:
+    (appliance.folder / "stubborn").write_text("")
+    appliance.up("stop_timeout=1000")
+    appliance.process.send_signal(signal.SIGINT)
+    appliance.until(lambda status: status["state"] == "STOPPING")
+    assert appliance.end()[0] == 0
+    nothing_is_left(appliance)
+
+
+def test_a_damaged_draft_is_named_and_nothing_stays(appliance: ScriptedAppliance) -> None:
+    publish(appliance.paths.drafts, None, appliance.folder / "scratch")
+    weights = DraftStore(appliance.paths.drafts).path(0) / "model.safetensors"
+    weights.chmod(0o600)
+    weights.write_bytes(b"other")
+    assert appliance.start().wait(timeout=60) == 1
+    outcome = read_outcome(appliance.paths)
+    assert outcome["code"] == 1
+    assert str(weights) in outcome["reason"]
+    nothing_is_left(appliance)
+
+
+def test_drafts_of_another_target_are_not_served(appliance: ScriptedAppliance) -> None:
+    publish(appliance.paths.drafts, None, appliance.folder / "scratch", target="other")
+    assert appliance.start().wait(timeout=60) == 1
+    assert "belongs to the target other" in read_outcome(appliance.paths)["reason"]
+
+
+def test_wrong_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match="is taken by"):
+            check_settings(scripted_settings(tmp_path, port))
+        (tmp_path / "empty").mkdir()
+        for draft, words in ((str(tmp_path / "nowhere"), "no draft at"), (str(tmp_path / "empty"), "is not a draft")):
+            with pytest.raises(TideError, match=words):
+                check_settings(scripted_settings(tmp_path, port, draft=draft))
+        with pytest.raises(UsageError, match="serve_cores"):
+            check_settings(scripted_settings(tmp_path, port, serve_cores="99999"))
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,369 @@
+"""Histories: a list of (seconds, message), and the actions that the core takes. No process, no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.learning import Learning
+from tide_cli.supervisor.lifecycle import RestartPolicy, State
+from tide_cli.supervisor.messages import (
+    ENGINE,
+    TARGET,
+    TRAINER,
+    Action,
+    Answer,
+    Answered,
+    Began,
+    ChooseDraft,
+    DraftChosen,
+    Exited,
+    Finish,
+    Kill,
+    KillAsked,
+    Message,
+    Note,
+    Probe,
+    Serve,
+    Spawn,
+    StopAsked,
+    Swap,
+    Swapped,
+    Tell,
+    Terminate,
+    Tick,
+    Totals,
+    TrainAsked,
+    TrainerSaid,
+    UseAsked,
+)
+
+POLICY = RestartPolicy(limit=3, first_delay=1.0, longest_delay=60.0, settled=300.0)
+
+
+class History:
+    """A core, and everything it has decided."""
+
+    def __init__(self, steps: tuple[str, ...] = (), trains: bool = True) -> None:
+        self.core = Core(steps, trains, Limits(100.0, 20.0, POLICY), Learning(cycle_tokens=1000))
+        self.now = 0.0
+        self.notes: list[Note] = []
+
+    def tell(self, message: Message, at: float | None = None) -> list[Action]:
+        """The decisions, notes put aside."""
+        self.now = self.now if at is None else at
+        actions = self.core.handle(message, self.now)
+        self.notes += [action for action in actions if isinstance(action, Note)]
+        return [action for action in actions if not isinstance(action, Note)]
+
+    def kinds(self) -> list[str]:
+        return [note.kind for note in self.notes]
+
+    def state(self, child: str) -> State:
+        return self.core.children[child].state
+
+    def serving(self) -> History:
+        """Engine and trainer READY, v0000 served."""
+        self.tell(Began())
+        self.tell(DraftChosen(0))
+        self.tell(Answered(1), at=10)
+        self.tell(said("ready", seconds=1.0), at=12)
+        assert self.core.state is State.READY
+        assert self.state(TRAINER) is State.READY
+        return self
+
+
+def said(kind: str, generation: int = 1, **fields: Any) -> TrainerSaid:
+    return TrainerSaid(generation, {"event": kind, **fields})
+
+
+def test_the_way_up() -> None:
+    history = History(steps=(TARGET,))
+    assert history.tell(Began()) == [Spawn(TARGET, 1)]
+    assert history.core.state is State.PREPARING
+    assert history.tell(Exited(TARGET, 1, 0)) == [ChooseDraft()]
+    assert history.tell(DraftChosen(3)) == [Spawn(ENGINE, 1), Probe(1)]
+    assert history.core.state is State.STARTING
+    assert history.tell(Answered(1), at=42) == [Serve(3), Spawn(TRAINER, 1)]
+    assert history.core.state is State.READY
+    assert history.state(TRAINER) is State.STARTING
+    assert history.tell(said("ready")) == []
+    assert history.state(TRAINER) is State.READY
+
+
+def test_a_failed_step_is_fatal_with_its_reason() -> None:
+    history = History(steps=(TARGET,))
+    history.tell(Began())
+    assert history.tell(Exited(TARGET, 1, 1, "no such file")) == [Finish(1)]
+    assert history.core.reason == "no such file"
+    assert history.core.state is State.FATAL
+
+
+def test_no_draft_to_serve_is_fatal() -> None:
+    history = History()
+    history.tell(Began())
+    assert history.tell(DraftChosen(None, "damaged")) == [Finish(1)]
+    assert history.core.reason == "damaged"
+
+
+def test_without_speculation_there_is_no_trainer_and_no_served_version() -> None:
+    history = History(trains=False)
+    history.tell(Began())
+    history.tell(DraftChosen(None))
+    assert history.tell(Answered(1)) == []
+    assert history.core.state is State.READY
+
+
+def test_the_engine_comes_back_with_the_served_version_and_the_trainer_stays() -> None:
+    history = History().serving()
+    assert history.tell(Exited(ENGINE, 1, -9), at=400) == []
+    assert history.core.state is State.BACKOFF
+    assert history.core.next_deadline() == 401
+    assert history.tell(Tick(), at=400.5) == []
+    assert history.tell(Tick(), at=401) == [Spawn(ENGINE, 2), Probe(2)]
+    assert history.tell(Answered(1)) == []  # an answer that was on its way belongs to the engine before
+    assert history.core.state is State.STARTING
+    assert history.tell(Answered(2)) == [Serve(0)]
+    assert history.state(TRAINER) is State.READY
+
+
+def test_three_engine_failures_in_a_row_end_the_appliance() -> None:
+    history = History().serving()
+    history.tell(Exited(ENGINE, 1, 1, "boom"), at=20)
+    history.tell(Tick(), at=21)
+    history.tell(Exited(ENGINE, 2, 1, "boom"), at=22)
+    assert history.core.next_deadline() == 24  # the delay has doubled
+    history.tell(Tick(), at=24)
+    assert history.tell(Exited(ENGINE, 3, 1, "boom"), at=25) == [Tell({"cmd": "stop"})]
+    assert history.core.state is State.STOPPING
+    assert history.tell(Exited(TRAINER, 1, 0), at=26) == [Finish(1)]
+    assert "boom" in history.core.reason
+
+
+def test_a_settled_engine_starts_a_new_row_of_failures() -> None:
+    history = History().serving()
+    at = 10.0
+    for generation in range(1, 8):
+        at += POLICY.settled
+        assert history.tell(Exited(ENGINE, generation, 1), at=at) == []
+        assert history.core.state is State.BACKOFF
+        at += 1
+        history.tell(Tick(), at=at)
+        history.tell(Answered(generation + 1), at=at)
+    assert history.core.state is State.READY
+
+
+def test_an_engine_that_gives_no_token_in_time_is_ended_and_started_again() -> None:
+    history = History()
+    history.tell(Began())
+    history.tell(DraftChosen(0))
+    assert history.tell(Tick(), at=100) == [Terminate(ENGINE)]
+    assert history.tell(Tick(), at=119) == []
+    assert history.tell(Tick(), at=120) == [Kill(ENGINE)]
+    history.tell(Exited(ENGINE, 1, -9), at=121)
+    assert history.core.children[ENGINE].reason == "not ready within 100 s"
+    assert history.tell(Tick(), at=122) == [Spawn(ENGINE, 2), Probe(2)]
+
+
+def test_a_hopeless_trainer_is_given_up_and_serving_goes_on() -> None:
+    history = History().serving()
+    for generation in (1, 2, 3):
+        history.tell(Exited(TRAINER, generation, 1, "no memory"))
+        history.tell(Tick(), at=history.now + 10)
+    assert history.state(TRAINER) is State.FATAL
+    assert history.core.state is State.READY
+    assert "trainer_fatal" in history.kinds()
+    (answer,) = history.tell(TrainAsked(7))
+    assert isinstance(answer, Answer)
+    assert not answer.ok
+    assert "no memory" in answer.text
+
+
+def test_stop_asks_the_trainer_kindly_then_firmly_then_kills() -> None:
+    history = History().serving()
+    assert history.tell(StopAsked("Ctrl-C"), at=50) == [Terminate(ENGINE), Tell({"cmd": "stop"})]
+    assert history.tell(StopAsked("again")) == []
+    assert history.tell(Tick(), at=55) == [Terminate(TRAINER)]
+    assert history.tell(Exited(ENGINE, 1, 0), at=56) == []
+    assert history.tell(Tick(), at=70) == [Kill(TRAINER)]
+    assert history.tell(Exited(TRAINER, 1, -9), at=71) == [Finish(0)]
+    assert history.core.state is State.STOPPED
+
+
+def test_a_second_wish_to_stop_kills() -> None:
+    history = History().serving()
+    history.tell(StopAsked("Ctrl-C"))
+    assert history.tell(KillAsked()) == [Kill(ENGINE), Kill(TRAINER)]
+
+
+def test_stop_before_anything_runs_and_while_waiting_to_start_again() -> None:
+    assert History().tell(StopAsked("early")) == [Finish(0)]
+    history = History(trains=False)
+    history.tell(Began())
+    history.tell(DraftChosen(None))
+    history.tell(Exited(ENGINE, 1, 1))
+    assert history.core.state is State.BACKOFF
+    assert history.tell(StopAsked("late")) == [Finish(0)]
+
+
+def test_enough_tokens_start_a_cycle_and_a_published_draft_is_swapped_in() -> None:
+    history = History().serving()
+    assert history.tell(Totals({"tokens": 999})) == []
+    assert history.tell(Totals({"tokens": 1000})) == [Tell({"cmd": "train", "served": 0})]
+    assert history.tell(Totals({"tokens": 9000})) == []  # one cycle at a time
+    assert history.tell(said("published", version=1, parent=0, cycle=1)) == [Swap(1, 1)]
+    history.tell(said("cycle_end", cycle=1, published=1, reason="published"))
+    assert history.tell(Tick()) == []  # the next cycle waits until it is known what is served
+    assert history.tell(Swapped(1, 1)) == [Serve(1), Tell({"cmd": "train", "served": 1})]
+    assert history.core.learning.served == 1
+    assert [kind for kind in history.kinds() if kind in ("cycle", "published", "swap")] == [
+        "cycle",
+        "published",
+        "swap",
+        "cycle",
+    ]
+
+
+def test_a_draft_published_while_the_engine_is_away_is_swapped_in_when_it_is_back() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(Exited(ENGINE, 1, -9))
+    assert history.tell(said("published", version=1)) == []
+    history.tell(Tick(), at=history.now + 1)
+    assert history.tell(Answered(2)) == [Serve(0), Swap(1, 2)]
+    assert history.tell(Swapped(1, 2)) == [Serve(1)]
+
+
+def test_a_swap_cut_short_by_the_engines_end_is_taken_up_again() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(said("published", version=1))
+    history.tell(Exited(ENGINE, 1, -9))
+    assert history.tell(Swapped(1, 1, "connection lost")) == []
+    history.tell(Tick(), at=history.now + 1)
+    assert Swap(1, 2) in history.tell(Answered(2))
+    assert history.core.learning.served == 0
+
+
+def test_a_refused_draft_leaves_the_served_one() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(said("published", version=1))
+    assert history.tell(Swapped(1, 1, "another vocabulary")) == []
+    assert history.core.learning.served == 0
+    assert history.notes[-1].kind == "swap_refused"
+
+
+def test_a_cycle_ends_with_the_trainer_and_the_next_one_counts_from_there() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1500}))
+    history.tell(Exited(TRAINER, 1, 1))
+    assert not history.core.learning.training
+    assert "cycle lost: the trainer ended" in [note.text for note in history.notes]
+    history.tell(Tick(), at=history.now + 1)
+    assert history.tell(said("ready", generation=2)) == []
+    assert history.tell(Totals({"tokens": 2500})) == [Tell({"cmd": "train", "served": 0})]
+
+
+def test_a_failed_cycle_is_over_and_the_next_one_waits_for_more_tokens() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    assert history.tell(said("error", message="no space left")) == []
+    assert history.notes[-1] == Note("trainer_error", "no space left", {"event": "error", "message": "no space left"})
+    assert history.tell(Totals({"tokens": 1900})) == []
+    assert history.tell(Totals({"tokens": 2000})) == [Tell({"cmd": "train", "served": 0})]
+
+
+def test_train_now() -> None:
+    history = History().serving()
+    assert history.tell(TrainAsked(1)) == [
+        Tell({"cmd": "train", "served": 0}),
+        Answer(1, True, "a training cycle has begun"),
+    ]
+    assert history.tell(TrainAsked(2)) == [Answer(2, False, "a training cycle is already running")]
+
+
+def test_use_answers_after_the_engine() -> None:
+    history = History().serving()
+    assert history.tell(UseAsked(5, 2)) == [Swap(2, 1)]
+    assert history.tell(UseAsked(6, 3)) == [Answer(6, False, "another swap is under way; try again in a moment")]
+    assert history.tell(Swapped(2, 1)) == [Serve(2), Answer(5, True, "v0002 is served")]
+    history.tell(UseAsked(7, 1))
+    assert history.tell(Exited(ENGINE, 1, -9)) == [Answer(7, False, "the engine ended")]
+
+
+def test_an_emptied_spool_counts_from_nothing() -> None:
+    history = History()
+    history.core.learning.trained_at = 5000
+    history.serving()
+    history.tell(Totals({"tokens": 300}))
+    assert history.core.learning.new_tokens == 300
+
+
+def test_an_event_nobody_knows_is_noted_and_changes_nothing() -> None:
+    history = History().serving()
+    assert history.tell(said("dance")) == []
+    assert history.notes[-1].kind == "trainer_error"
+
+
+@pytest.mark.parametrize(("failures", "delay"), [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (10**6, 60.0)])
+def test_back_off_doubles_up_to_a_bound(failures: int, delay: float) -> None:
+    assert POLICY.delay(failures) == delay
+
+
+MESSAGES = st.one_of(
+    st.just(Tick()),
+    st.builds(DraftChosen, st.integers(0, 3)),
+    st.builds(Exited, st.sampled_from([TARGET, ENGINE, TRAINER]), st.integers(1, 5), st.sampled_from([0, 1, -9])),
+    st.builds(Answered, st.integers(1, 5)),
+    st.builds(Totals, st.fixed_dictionaries({"tokens": st.integers(0, 10**6)})),
+    st.builds(
+        said,
+        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "error"]),
+        st.integers(1, 5),
+        version=st.integers(0, 9),
+    ),
+    st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
+    st.builds(TrainAsked, st.integers(100, 199)),
+    st.builds(UseAsked, st.integers(200, 299), st.integers(0, 9)),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), MESSAGES), max_size=60), st.booleans())
+def test_whatever_happens_a_stop_ends_everything(events: list[tuple[float, Message]], kill: bool) -> None:
+    """Children exist exactly between Spawn and Exited; after a stop each of them is ended, and Finish comes once."""
+    history = History(steps=(TARGET,))
+    alive: dict[str, int] = {}
+
+    def tell(message: Message, after: float) -> list[Action]:
+        if isinstance(message, Exited):
+            if alive.get(message.child) != message.generation:
+                return []
+            del alive[message.child]
+        actions = history.tell(message, at=history.now + after)
+        for action in actions:
+            if isinstance(action, Spawn):
+                assert action.child not in alive
+                assert not history.core.stopping
+                alive[action.child] = action.generation
+            if isinstance(action, Swap):
+                assert history.core.state is State.READY
+        return actions
+
+    tell(Began(), 0)
+    for after, message in events:
+        if isinstance(message, DraftChosen) and (history.core.state is not State.PREPARING or alive):
+            continue  # is only asked for once
+        tell(message, after)
+    decided = tell(KillAsked() if kill else StopAsked("test"), 0)
+    while alive:
+        decided += tell(Tick(), 25)
+        child, generation = next(iter(alive.items()))
+        decided += tell(Exited(child, generation, -9), 0)
+    assert history.core.finished
+    assert sum(isinstance(action, Finish) for action in decided) <= 1
+    assert history.tell(Tick()) == []

@@ -1,0 +1,156 @@
+"""Real children: their group, those who leave it, their words, their cores, and what happens when the parent dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tide_cli.supervisor.family import Mark, find_family
+from tide_cli.supervisor.logs import last_words
+from tide_cli.supervisor.process import ChildProcess, ChildSpec
+from tide_cli.supervisor.procfs import process_stat
+
+WITHIN = 30.0  # seconds after which a test gives up waiting for an event
+
+# a child with a grandchild in its group and one that left for a session of its own; both ignore TERM
+FAMILY = """
+import os, signal, subprocess, sys, time
+quiet = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+for new_session in (False, True):
+    child = subprocess.Popen([sys.executable, "-c", quiet], start_new_session=new_session, stdout=subprocess.PIPE)
+    child.stdout.readline()
+os.write(int(sys.argv[1]), b'{"event": "ready"}\\n')
+time.sleep(600)
+"""
+
+
+class Running:
+    """A child and the news of it."""
+
+    def __init__(self, folder: Path, code: str, talks: bool = True) -> None:
+        self.exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.mark = Mark.of(folder, "child")
+        self.log = folder / "child.log"
+        spec = ChildSpec(
+            argv=[sys.executable, "-c", code],
+            env=dict(os.environ),
+            cores=[min(os.sched_getaffinity(0))],
+            log=self.log,
+            mark=self.mark,
+            talks=talks,
+        )
+        self.process = ChildProcess(spec, lambda code, words: self.exits.put((code, words)), self.events.put)
+
+    def exit(self) -> tuple[int, str]:
+        return self.exits.get(timeout=WITHIN)
+
+    def family(self) -> set[int]:
+        return {stat.pid for stat in find_family(self.mark, self.process.pid)}
+
+
+def test_a_child_leads_its_own_session_on_its_own_cores(tmp_path: Path) -> None:
+    code = "import os; print(os.getpid(), os.getsid(0), os.getpgid(0), *os.sched_getaffinity(0))"
+    running = Running(tmp_path, code, talks=False)
+    assert running.exit()[0] == 0
+    pid, session, group, *cores = map(int, running.log.read_text().split())
+    assert pid == session == group == running.process.pid
+    assert cores == [min(os.sched_getaffinity(0))]
+    assert running.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_commands_go_in_and_events_come_out(tmp_path: Path) -> None:
+    code = """
+import json, os, sys
+for line in sys.stdin:
+    os.write(int(sys.argv[1]), b"not json\\n" + json.dumps({"heard": json.loads(line)["cmd"]}).encode() + b"\\n")
+"""
+    running = Running(tmp_path, code)
+    running.process.tell({"cmd": "train", "served": 1})
+    assert running.events.get(timeout=WITHIN) == {"heard": "train"}
+    running.process.terminate()
+    assert running.exit()[0] == -signal.SIGTERM
+    running.process.tell({"cmd": "late"})  # nobody listens any more, which is no error
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_exit_is_told_when_nobody_of_the_family_is_left(tmp_path: Path, kill: bool) -> None:
+    running = Running(tmp_path, FAMILY)
+    running.events.get(timeout=WITHIN)
+    assert len(running.family()) == 3
+    if kill:
+        running.process.kill()
+    else:
+        running.process.terminate()
+    running.exit()
+    assert running.family() == set()
+
+
+def test_a_program_that_is_missing_exits_with_the_reason(tmp_path: Path) -> None:
+    exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    spec = ChildSpec(
+        ["/no/such/program"], dict(os.environ), [min(os.sched_getaffinity(0))], tmp_path / "log", Mark.of(tmp_path)
+    )
+    ChildProcess(spec, lambda code, words: exits.put((code, words)))
+    code, words = exits.get(timeout=WITHIN)
+    assert code != 0
+    assert "No such file" in words
+
+
+def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
+    """The death signal reaches the child even where it never looks at its stdin."""
+    parent_code = f"""
+import os, sys, time
+from pathlib import Path
+from tide_cli.supervisor.family import Mark
+from tide_cli.supervisor.process import ChildProcess, ChildSpec
+child = ChildSpec([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ),
+                  [min(os.sched_getaffinity(0))], Path({str(tmp_path)!r}) / "log", Mark.of(Path({str(tmp_path)!r})))
+print(ChildProcess(child, lambda code, words: None).pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        descriptor = os.pidfd_open(child)
+        parent.kill()
+        import select
+
+        assert select.select([descriptor], [], [], WITHIN)[0]  # readable when the process has ended
+        os.close(descriptor)
+    stat = process_stat(child)
+    assert stat is None or not stat.running
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ""),
+        ("one\ntwo\n", "two"),
+        ("Traceback\n  File x\nValueError: no\nKilled\n", "ValueError: no"),
+        ("noise\ntide: the disk is full\ntide: free some space\nmore noise\n", "the disk is full\nfree some space"),
+        ("\x1b[31mred\x1b[0m\n", "red"),
+    ],
+)
+def test_last_words(tmp_path: Path, text: str, words: str) -> None:
+    log = tmp_path / "log"
+    log.write_text("RuntimeError: of an earlier run\n" + text)
+    assert last_words(log, len("RuntimeError: of an earlier run\n")) == words
+
+
+def test_events_are_json_objects_only(tmp_path: Path) -> None:
+    code = """
+import os, sys
+os.write(int(sys.argv[1]), b'[1]\\n"x"\\n{"event": "last"}\\n{"cut')
+"""
+    running = Running(tmp_path, code)
+    assert running.exit()[0] == 0
+    assert json.dumps(running.events.get(timeout=WITHIN)) == '{"event": "last"}'
+    assert running.events.empty()

@@ -1,0 +1,168 @@
+"""The lock, leftovers, ports and the journal, with real files, processes and sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tide_cli.errors import TideError, UsageError
+from tide_cli.supervisor.family import Mark, find_family
+from tide_cli.supervisor.journal import Journal, event_line, read_events, read_served
+from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, record_children
+from tide_cli.supervisor.lock import StateLock, is_locked, make_private, read_holder
+from tide_cli.supervisor.ports import check_port
+from tide_cli.supervisor.procfs import ProcessStat, process_stat
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    lock = StateLock(path)
+    assert is_locked(path)
+    assert read_holder(path)["pid"] == os.getpid()
+    with pytest.raises(TideError, match="already runs"):
+        StateLock(path)
+    lock.release()
+    assert not is_locked(path)
+    assert read_holder(path) == {}
+    StateLock(path).release()
+
+
+def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from tide_cli.supervisor.lock import StateLock\n"
+    code += "lock = StateLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
+    path = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        assert is_locked(path)
+        holder.kill()
+    assert not is_locked(path)
+    StateLock(path).release()
+
+
+def test_private_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "state"
+    make_private(folder)
+    folder.chmod(0o755)
+    make_private(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TideError, match="cannot use"):
+        make_private(tmp_path / "file" / "state")
+
+
+SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def orphan(tmp_path: Path):
+    """A process that a killed supervisor would have left behind."""
+    environment = {**os.environ, **Mark.of(tmp_path, "engine").environment()}
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path, orphan: subprocess.Popen[bytes]) -> None:
+    assert [stat.pid for stat in find_leftovers(tmp_path, tmp_path / "children.json")] == [orphan.pid]
+    assert find_leftovers(tmp_path / "other", tmp_path / "children.json") == []
+    found, remaining = reap_leftovers(tmp_path, tmp_path / "children.json")
+    assert [stat.pid for stat in found] == [orphan.pid]
+    assert remaining == []
+    assert orphan.wait(timeout=10) != 0
+
+
+def test_only_marked_processes_are_found_and_never_ourselves(tmp_path: Path, orphan: subprocess.Popen[bytes]) -> None:
+    assert [stat.pid for stat in find_family(Mark.of(tmp_path, "engine"))] == [orphan.pid]
+    assert find_family(Mark.of(tmp_path, "trainer")) == []
+    assert os.getpid() not in {stat.pid for stat in find_family(Mark.of(tmp_path), os.getpgrp())}
+    with pytest.raises(ValueError, match="must name"):
+        Mark("")
+
+
+@pytest.mark.parametrize("damage", ["start", "boot", "file"])
+def test_leftovers_are_found_by_their_record_which_must_be_of_that_very_process(tmp_path: Path, damage: str) -> None:
+    record = tmp_path / "children.json"
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            process.stdout.readline()
+            record_children(record, {"engine": process_stat(process.pid)})
+            assert [stat.pid for stat in find_leftovers(tmp_path, record)] == [process.pid]
+            content = json.loads(record.read_text())
+            if damage == "start":
+                content["children"]["engine"]["start"] += 1
+            else:
+                content["boot"] = "another boot"
+            record.write_text("{" if damage == "file" else json.dumps(content))
+            assert find_leftovers(tmp_path, record) == []
+        finally:
+            process.kill()
+
+
+def test_a_process_name_may_hold_anything(tmp_path: Path) -> None:
+    code = "import ctypes; ctypes.CDLL(None).prctl(15, b'a) Z (b'); print('up', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        stat = process_stat(process.pid)
+        assert isinstance(stat, ProcessStat)
+        assert stat.parent == os.getpid()
+        assert stat.running
+        process.communicate(b"\n")
+    assert process_stat(process.pid) is None
+
+
+def test_a_taken_port_names_its_holder_and_a_free_one() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"port {port} .*pid {os.getpid()}") as raised:
+            check_port("127.0.0.1", port)
+        other = int(raised.value.remedy.split()[-1])
+        check_port("127.0.0.1", other)
+    check_port("127.0.0.1", port)
+
+
+def test_a_foreign_address_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot listen"):
+        check_port("203.0.113.7", 30000)
+
+
+def test_the_journal_keeps_events_in_order_and_one_served_version(tmp_path: Path) -> None:
+    path = tmp_path / "tide #1.db"
+    assert read_events(path) == []
+    assert read_served(path) is None
+    journal = Journal(path)
+    first = journal.note("swap", "one", {"version": 1})
+    journal.note("gate", "two\nlines", {})
+    journal.serve(1)
+    journal.serve(2)
+    journal.close()
+    events = read_events(path)
+    assert [event["text"] for event in events] == ["one", "two\nlines"]
+    assert events[0] == first
+    assert event_line(events[1]).endswith("gate: two; lines")
+    assert read_events(path, newest=1)[0]["kind"] == "gate"
+    assert read_events(path, after=first["id"], kind="swap") == []
+    assert read_served(path) == 2
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("select count(*) from served").fetchone() == (1,)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tide.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(TideError, match="cannot use"):
+        Journal(tmp_path / "tide.db")
+    with pytest.raises(TideError, match="cannot read"):
+        read_events(tmp_path / "tide.db")

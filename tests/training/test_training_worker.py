@@ -1,0 +1,170 @@
+"""The real process: commands in, events out, drafts in the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_target import Target, fill_spool
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.drafts.tensors import read_draft
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.state import read_progress
+
+Event = dict[str, Any]
+
+
+class Worker:
+    def __init__(self, config: TrainingConfig, folder: Path) -> None:
+        file = folder / "trainer.json"
+        file.write_text(config.to_json())
+        reading, writing = os.pipe()
+        self.log = folder / "trainer.log"
+        command = [sys.executable, "-m", "tide_cli.training", "worker", "--config", str(file)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--events-fd", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[writing],
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+        os.close(writing)
+        self._events = os.fdopen(reading, encoding="utf-8")
+
+    def send(self, **command: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+    def until(self, name: str) -> list[Event]:
+        """Events up to and including the first of that name."""
+        seen: list[Event] = []
+        for line in self._events:
+            seen.append(json.loads(line))
+            if seen[-1]["event"] == name:
+                return seen
+        raise AssertionError(f"no {name} event; got {seen}; log:\n{self.log.read_text()}")
+
+    def end(self) -> int:
+        """Close stdin, as the death of the supervisor does, and wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._events.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], Worker]]:
+    workers: list[Worker] = []
+
+    def start_worker(config: TrainingConfig) -> Worker:
+        workers.append(Worker(config, tmp_path))
+        return workers[-1]
+
+    yield start_worker
+    for worker in workers:
+        worker.close()
+
+
+def test_cycles_publish_a_better_draft_and_survive_a_restart(
+    target: Target, config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
+) -> None:
+    fill_spool(config, target.samples(40))
+    store = DraftStore(config.drafts)
+    worker = start(config)
+    assert worker.until("ready")[0]["seconds"] > 0
+
+    worker.send(cmd="train", served=7)
+    assert "v0007" in worker.until("error")[-1]["message"]  # the cycle has ended, the worker goes on
+
+    trained = 0
+    for _ in range(10):  # cycles go on from each other's weights until one passes
+        worker.send(cmd="train", served=0)
+        events = {event["event"]: event for event in worker.until("cycle_end")}
+        trained += events["progress"]["tokens"]
+        if events["gate"]["passed"]:
+            break
+    assert events["progress"]["step"] > 0
+    assert events["progress"]["tokens_s"] > 0
+    gate = events["gate"]
+    assert gate["passed"], gate
+    assert gate["candidate_al"] > gate["served_al"] + config.gate_margin
+    assert events["published"]["parent"] == 0
+    assert events["cycle_end"]["published"] == events["published"]["version"] == 1
+    store.verify(1)
+    assert store.manifest(1).parent == 0
+    assert store.manifest(1).tokens == trained
+    assert store.manifest(1).vocab_map_hash == store.manifest(0).vocab_map_hash
+    assert torch.equal(read_draft(store.path(1))["t2d"], read_draft(store.path(0))["t2d"])
+    assert worker.end() == 0
+
+    saved = read_progress(config.state)
+    assert saved is not None
+    assert saved.parent == 1
+    again = start(config)
+    again.until("ready")
+    again.send(cmd="train", served=1)
+    end = again.until("cycle_end")[-1]
+    assert end["cycle"] == saved.cycle + 1
+    progress = read_progress(config.state)
+    assert progress is not None
+    assert progress.steps > saved.steps or end["reason"].endswith("served draft")
+    again.send(cmd="stop")
+    assert again.process.wait(60) == 0
+
+
+def test_cancel_ends_a_cycle_early_and_keeps_what_was_learnt(
+    target: Target, config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
+) -> None:
+    fill_spool(config, target.samples(8))
+    worker = start(replace(config, cycle_seconds=3600.0))
+    worker.until("ready")
+    worker.send(cmd="train", served=0)
+    worker.until("progress")
+    worker.send(cmd="cancel")
+    end = worker.until("cycle_end")[-1]
+    assert (end["published"], end["reason"]) == (None, "cancelled")
+    worker.send(cmd="train", served=0)
+    worker.until("progress")
+    assert worker.end() == 0  # in the middle of a cycle
+    saved = read_progress(config.state)
+    assert saved is not None
+    assert saved.steps > 0
+    assert saved.cycle == 2
+
+
+def test_without_samples_a_cycle_says_so_and_nonsense_is_answered(
+    config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
+) -> None:
+    worker = start(config)
+    worker.until("ready")
+    worker.send(cmd="train", served=0)
+    assert worker.until("cycle_end")[-1]["reason"] == "there is no sample to train on"
+    for nonsense in ({"cmd": "train"}, {"cmd": "dance"}, {"cmd": "train", "served": True}):
+        worker.send(**nonsense)
+        assert "not a command" in worker.until("error")[-1]["message"]
+    assert worker.end() == 0
+
+
+def test_an_empty_store_is_an_error_with_a_reason(
+    config: TrainingConfig, start: Callable[[TrainingConfig], Worker]
+) -> None:
+    worker = start(config)
+    assert "no draft" in worker.until("error")[-1]["message"]
+    assert worker.process.wait(60) == 1

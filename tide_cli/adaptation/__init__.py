@@ -1,0 +1,1 @@
+"""Policies of the adaptation loop. Pure: figures are arguments, decisions are values."""

@@ -1,0 +1,26 @@
+"""Printing: JSON and tables on stdout, messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def complain(lines: Iterable[str]) -> None:
+    """Messages for people, on stderr."""
+    first, *rest = lines
+    print("\n".join([f"tide: {first}", *(f"      {line}" for line in rest)]), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as their contents; plain text, so that it can be cut and searched."""
+    cells = [[str(name) for name in header], *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,5 @@
+"""Importing this attaches every command to the application."""
+
+from __future__ import annotations
+
+from tide_cli.cli import about, demo, doctor, drafts, running, up  # noqa: F401

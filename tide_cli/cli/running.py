@@ -1,0 +1,142 @@
+"""Commands that ask or end a running appliance: down, ps, status, logs, events, train."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tide_cli.cli.app import app
+from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.control_client import ask
+
+
+@app.command()
+def down(
+    state_dir: StateDir = None,
+    config: Config = None,
+    now: Annotated[bool, typer.Option("--now", help="Kill instead of stopping in order.")] = False,
+) -> None:
+    """End the appliance and whatever a killed one has left behind."""
+    from tide_cli.supervisor.down import bring_down
+
+    settings = settings_for(state_dir, config)
+    ended = bring_down(settings.paths, settings.stop_timeout, now=now)
+    left = f", {ended.leftovers} leftover processes ended" if ended.leftovers else ""
+    complain([("the appliance has ended" if ended.supervisor else "no appliance was running") + left])
+
+
+@app.command()
+def ps(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """The processes of the running appliance and their states."""
+    status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    rows = [{"name": "supervisor", "pid": status["pid"], "state": status["state"], "starts": 1, "reason": None}]
+    rows[0]["seconds"] = round(time.time() - status["started"], 3)
+    for name, child in status["children"].items():
+        rows.append({"name": name, **{key: child[key] for key in ("pid", "state", "starts", "seconds", "reason")}})
+    if json:
+        print_json(rows)
+    else:
+        names = ("name", "pid", "state", "seconds", "starts", "reason")
+        print_table(names, [[_cell(row[name]) for name in names] for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    return round(value) if isinstance(value, float) else value
+
+
+@app.command()
+def status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Address, load, acceptance length, capture, training, draft versions and recent events."""
+    answer = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    if json:
+        print_json(answer)
+        return
+    from rich.console import Console
+
+    from tide_cli.dashboard.status import render_status
+
+    Console().print(render_status(answer, time.time()))
+
+
+class LogName(StrEnum):
+    """The logs worth reading; each is a file in the state folder's logs/."""
+
+    engine = "engine"
+    trainer = "trainer"
+    supervisor = "supervisor"
+    target = "target"
+    draft = "draft"
+
+
+@app.command()
+def logs(
+    name: Annotated[LogName, typer.Argument(help="Whose log.")] = LogName.engine,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines from the end.")] = 50,
+    state_dir: StateDir = None,
+    config: Config = None,
+) -> None:
+    """Print the end of a log."""
+    path = appliance_paths(state_dir, config).logs / f"{name}.log"
+    if not path.exists():
+        raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy="`tide up` writes it")
+    for text in _tail(path, lines, follow):
+        print(text, end="", flush=follow)
+
+
+def _tail(path: Path, lines: int, follow: bool) -> Iterator[str]:
+    """The last lines, then, where `follow`, what is appended; a file that was put aside is opened anew."""
+    from collections import deque
+
+    with path.open(errors="replace") as file:
+        yield from deque(file, maxlen=lines)
+        position = file.tell()
+    while follow:
+        time.sleep(0.3)
+        size = path.stat().st_size if path.exists() else 0
+        position = position if size >= position else 0
+        if size > position:
+            with path.open(errors="replace") as file:
+                file.seek(position)
+                yield file.read()
+                position = file.tell()
+
+
+@app.command()
+def events(
+    state_dir: StateDir = None,
+    config: Config = None,
+    newest: Annotated[int, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = 50,
+    json: Json = False,
+) -> None:
+    """Every decision of the appliance, with its reasons; also after its end."""
+    from tide_cli.supervisor.journal import event_line, read_events
+
+    rows = read_events(appliance_paths(state_dir, config).database, newest=newest)
+    if json:
+        print_json(rows)
+    else:
+        print("\n".join(event_line(row) for row in rows) or "no events")
+
+
+train_app = typer.Typer(help="Training of the draft.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(train_app, name="train")
+
+
+@train_app.command("now")
+def train_now(state_dir: StateDir = None, config: Config = None) -> None:
+    """Begin a training cycle without waiting for more traffic."""
+    print(order(appliance_paths(state_dir, config), "/v1/train"))
+
+
+def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:
+    """An order to the running supervisor; returns its answer in words."""
+    return str(ask(paths.socket, "POST", resource, body, timeout=150.0)["done"])

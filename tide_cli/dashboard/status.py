@@ -1,0 +1,124 @@
+"""The live status of `tide up` and `tide status`: one panel from the status that the supervisor publishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tide_cli.dashboard.words import clock, count, duration, version
+
+STATE_STYLES = {
+    "READY": "bold green",
+    "FATAL": "bold red",
+    "BACKOFF": "bold yellow",
+    "STOPPING": "yellow",
+    "STOPPED": "dim",
+    "WAITING": "dim",
+}
+_QUIET = {"started", "exited"}  # events whose news the states show too
+
+
+def render_status(status: dict[str, Any], now: float) -> RenderableType:
+    """status: as `GET /v1/status` answers; now: unix seconds."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1)
+    for label, value in _rows(status, now):
+        table.add_row(label, value)
+    parts: list[RenderableType] = [table]
+    news = [event for event in status["events"] if event["time"] >= status["started"]]
+    if events := [event for event in news if event["kind"] not in _QUIET]:
+        parts += [Text(), _events(events)]
+    title = Text.assemble("TIDE  ", (status["state"], STATE_STYLES.get(status["state"], "bold cyan")))
+    return Panel(Group(*parts), title=title, title_align="left", subtitle="Ctrl-C ends it", subtitle_align="right")
+
+
+def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]]:
+    ready = status["state"] == "READY"
+    address = Text(status["address"], style="bold" if ready else "dim")
+    rows: list[tuple[str, RenderableType]] = [
+        ("target", Text(status["target"])),
+        ("address", address),
+        ("up for", Text(duration(now - status["started"]))),
+        ("processes", _children(status["children"])),
+        ("engine", Text(_engine(status["engine"]))),
+        ("captured", Text(_spool(status["spool"]))),
+        ("draft", Text(_drafts(status["drafts"]))),
+        ("training", _training(status["training"])),
+    ]
+    if status["gate"]:
+        rows.append(("last gate", _gate(status["gate"])))
+    if status["reason"]:
+        rows.append(("reason", Text(status["reason"], style="red")))
+    rows += [("note", Text(note, style="yellow")) for note in status["notes"]]
+    return rows
+
+
+def _children(children: dict[str, dict[str, Any]]) -> Text:
+    text = Text()
+    for name, child in children.items():
+        if child["state"] == "STOPPED" and child["starts"] and children["engine"]["state"] == "READY":
+            continue  # the steps before the engine are history now
+        style = STATE_STYLES.get(child["state"], "cyan")
+        text.append(f"{name} ").append(child["state"], style).append(f" {duration(child['seconds'])}   ", "dim")
+    return text
+
+
+def _engine(figures: dict[str, Any] | None) -> str:
+    if figures is None:
+        return "-"
+    length = figures["accept_length"]
+    accepted = "acceptance length -" if length is None else f"acceptance length {length:.2f}"
+    load = f"{figures['running']} running, {figures['queued']} queued"
+    return f"{figures['tok_s']:.1f} tok/s   {accepted}   {load}"
+
+
+def _spool(totals: dict[str, int]) -> str:
+    if not totals:
+        return "nothing yet"
+    dropped = sum(value for name, value in totals.items() if name.startswith("dropped"))
+    lost = f"   {count(dropped)} requests dropped" if dropped else ""
+    return f"{count(totals.get('tokens', 0))} tokens in {count(totals.get('samples', 0))} samples{lost}"
+
+
+def _drafts(drafts: dict[str, int | None]) -> str:
+    if drafts["served"] is None:
+        return f"none served, newest {version(drafts['latest'])}"
+    newer = drafts["latest"] not in (None, drafts["served"])
+    return f"{version(drafts['served'])} served" + (f", newest {version(drafts['latest'])}" if newer else "")
+
+
+def _training(training: dict[str, Any]) -> RenderableType:
+    if not training["enabled"]:
+        return Text("off")
+    if not training["running"]:
+        return Text(f"waits: {count(training['new_tokens'])} of {count(training['cycle_tokens'])} new tokens")
+    progress = training["progress"]
+    if not progress:
+        return Text("a cycle begins")
+    elapsed, budget = progress.get("elapsed_s", 0.0), progress.get("budget_s") or 1.0
+    words = (
+        f"cycle {progress.get('cycle', '?')}, step {progress.get('step', '?')}, loss {progress.get('loss', 0.0):.3f}, "
+        f"{progress.get('tokens_s', 0.0):.0f} tok/s, {duration(elapsed)} of {duration(budget)}"
+    )
+    return Group(Text(words), ProgressBar(total=budget, completed=min(elapsed, budget), width=40))
+
+
+def _gate(gate: dict[str, Any]) -> Text:
+    passed = bool(gate.get("passed"))
+    verdict = ("passed", "green") if passed else ("not passed", "yellow")
+    return Text.assemble(verdict, f"  {gate.get('reason', '')}")
+
+
+def _events(events: list[dict[str, Any]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1)
+    for event in events:
+        table.add_row(clock(event["time"]), Text(event["text"].replace("\n", "; "), overflow="ellipsis"))
+    return table

@@ -1,0 +1,81 @@
+"""What a published draft says about itself, and the names of versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import TideError, UsageError
+
+MANIFEST_FILE = "manifest.json"
+WEIGHTS_FILE = "model.safetensors"
+CONFIG_FILE = "config.json"
+
+_NAME = re.compile(r"v(\d{4,})")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json of a version.
+
+    files: name -> sha256 in hex, for every other file of the folder. parent: the version training started from.
+    vocab_map_hash: see tensors.vocab_map_hash. samples, tokens: trained on since the parent. gate: the gate's figures,
+    None for a draft that passed none (the first one). created: unix seconds.
+    """
+
+    parent: int | None
+    target: str
+    target_revision: str
+    vocab_map_hash: str
+    samples: int
+    tokens: int
+    gate: dict[str, Any] | None
+    created: float
+    files: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest in `folder`. TideError, naming the file, when it is missing or not a manifest."""
+        path = folder / MANIFEST_FILE
+        try:
+            content = json.loads(path.read_text())
+            if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
+                raise ValueError("it names no files")
+            missing = [field.name for field in fields(cls) if field.name not in content]
+            if missing:
+                raise ValueError(f"{missing[0]} is missing")
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        except OSError as error:
+            raise damaged(path, error.strerror) from None
+        except ValueError as error:  # json and encoding errors are ValueErrors too
+            raise damaged(path, str(error)) from None
+
+
+def version_name(version: int) -> str:
+    """7 -> 'v0007'."""
+    return f"v{version:04d}"
+
+
+def parse_version(text: str) -> int:
+    """'v0007' or '7' -> 7. UsageError on anything else."""
+    match = re.fullmatch(r"v?(\d+)", text.strip(), re.ASCII)
+    if not match:
+        raise UsageError(f"{text!r} is not a draft version", remedy="write for example v0007 or 7")
+    return int(match[1])
+
+
+def version_of_folder(name: str) -> int | None:
+    """The version a folder of this name holds: 'v0007' -> 7; None for any other name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match and version_name(int(match[1])) == name else None
+
+
+def damaged(path: Path, why: str | None) -> TideError:
+    """A version's file that is missing or not what it was."""
+    return TideError(f"the draft file {path} is damaged", why=why, remedy="serve another version, or train a new one")

@@ -1,0 +1,70 @@
+"""A draft's tensors: reading them, and refusing those an engine could not serve.
+
+Names as SGLang's LlamaForCausalLMEagle3 loads them: `fc.weight`, `midlayer.*`, `norm.weight`, `lm_head.weight`,
+`d2t` [draft vocabulary] int64 (target id minus draft id) and `t2d` [vocabulary] bool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from tide_cli.drafts.manifest import WEIGHTS_FILE, damaged
+from tide_cli.errors import TideError
+
+TensorKind = tuple[tuple[int, ...], torch.dtype]  # shape and dtype
+
+# the draft's embedding is the target's own tensor in the engine, and must never be written
+EMBEDDING_NAMES = frozenset({"embed_tokens.weight", "model.embed_tokens.weight"})
+
+
+def read_draft(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a draft folder on the CPU, without the embedding. TideError when the file cannot be read."""
+    path = folder / WEIGHTS_FILE
+    try:
+        with safe_open(path, "pt") as file:
+            names = [name for name in file.keys() if name not in EMBEDDING_NAMES]  # noqa: SIM118, the handle is no dict
+            return {name: file.get_tensor(name) for name in names}
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from None
+    except SafetensorError as error:
+        raise damaged(path, str(error)) from None
+
+
+def draft_kinds(tensors: Mapping[str, Tensor]) -> dict[str, TensorKind]:
+    """Shape and dtype of each tensor: what `check_draft` expects of another draft of the same make."""
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def check_draft(tensors: Mapping[str, Tensor], expected: Mapping[str, TensorKind]) -> None:
+    """Refuses a draft that has not exactly the expected tensors, or has a value that is not finite.
+
+    TideError naming the first wrong tensor, in the order of the names: missing, unknown, shape, dtype, NaN or infinity.
+    """
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            raise _unfit(name, "it is missing")
+        if name not in expected:
+            raise _unfit(name, "the engine does not know it")
+        tensor, (shape, dtype) = tensors[name], expected[name]
+        if tuple(tensor.shape) != tuple(shape):
+            raise _unfit(name, f"its shape is {list(tensor.shape)}, not {list(shape)}")
+        if tensor.dtype != dtype:
+            raise _unfit(name, f"its dtype is {tensor.dtype}, not {dtype}")
+        if dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
+            raise _unfit(name, "it has values that are not finite")
+
+
+def vocab_map_hash(d2t: Tensor) -> str:
+    """sha256 in hex of `d2t` as int64, little-endian. Drafts may replace each other where it is equal."""
+    values = d2t.detach().to("cpu", torch.int64).contiguous().numpy().astype("<i8", copy=False)
+    return hashlib.sha256(values.tobytes()).hexdigest()
+
+
+def _unfit(name: str, why: str) -> TideError:
+    return TideError(f"the draft's tensor {name} does not fit", why=why, remedy="serve another version")

@@ -1,0 +1,1 @@
+"""What the machine has, and how engine and trainer share it."""

@@ -1,0 +1,93 @@
+"""The spool's folder: taking it for writing, and finding or making the ring in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tide_cli.errors import TideError
+from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.ring import Ring
+
+LOCK_FILE = "writer.lock"
+
+
+def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> tuple[Ring, int]:
+    """The ring in `folder` for writing, made where there is none, and the descriptor that holds the folder's lock.
+
+    TideError: another writer, another layout, a ring damaged or too small for one sample, no room, no access.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        lock = _take_lock(folder)
+    except OSError as error:
+        raise unusable(folder, error.strerror) from None
+    try:
+        try:
+            ring = Ring.open(folder, writable=True)
+        except FileNotFoundError:
+            _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
+            ring = Ring.create(folder, layout, size_bytes)
+        _check_layout(folder, ring.layout, layout)
+        _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
+        return ring, lock
+    except BaseException as error:
+        os.close(lock)
+        if isinstance(error, OSError):
+            raise unusable(folder, error.strerror) from None
+        raise
+
+
+def ring_size(folder: Path) -> int | None:
+    """Bytes of the ring in `folder`; None when there is none. TideError when it is damaged."""
+    try:
+        ring = Ring.open(folder)
+    except OSError:
+        return None
+    size = ring.size_bytes
+    ring.close()
+    return size
+
+
+def unusable(folder: Path, why: str | None) -> TideError:
+    """The folder cannot be written or read."""
+    return TideError(f"the spool folder {folder} cannot be used", why=why, remedy="mend it, or use another --state-dir")
+
+
+def _take_lock(folder: Path) -> int:
+    """The folder's writer lock; the kernel releases it when the process ends, however it ends."""
+    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise TideError(f"another process writes the spool in {folder}", remedy="stop it first: tide down") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _check_layout(folder: Path, found: RowLayout, wanted: RowLayout) -> None:
+    if found != wanted:
+        raise TideError(
+            f"the spool in {folder} is of another kind",
+            why=f"it holds rows of {_words(found)}; this engine writes rows of {_words(wanted)}",
+            remedy=f"use another --state-dir, or delete {folder} to start an empty spool",
+        )
+
+
+def _check_size(folder: Path, layout: RowLayout, pages: int, size_bytes: int, max_sample_tokens: int) -> None:
+    needed = layout.pages_for(max_sample_tokens)
+    if pages < needed:
+        raise TideError(
+            f"a spool of {size_bytes} bytes in {folder} is too small",
+            why=f"one sample of {max_sample_tokens} tokens takes {layout.size_for(needed)} bytes",
+            remedy=f"delete {folder} if it exists, and ask for more with --spool-size",
+        )
+
+
+def _words(layout: RowLayout) -> str:
+    return f"{layout.target} (hidden size {layout.hidden_size}, page {layout.page_tokens}, format {layout.version})"

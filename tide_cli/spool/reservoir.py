@@ -1,0 +1,129 @@
+"""A bounded set of old samples, each kept with the same chance however old it is.
+
+Replay must still have samples of a domain that left the ring long ago. Every sample has a rank, drawn from a hash of
+the seed and the sample: the reservoir keeps those with the lowest ranks that fit into its bytes. That is a uniform
+draw over everything ever offered (bottom-k sampling), needs no state besides the files, and gives the same set in
+whatever order and however often samples of one size are offered. With different sizes the last places go to small ones
+a little more often.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from bisect import insort
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tide_cli.errors import TideError
+from tide_cli.spool.samples import Sample, SampleInfo
+
+_SUFFIX = ".safetensors"
+_NEW = ".new"
+
+
+@dataclass(frozen=True, order=True)
+class StoredSample:
+    """A kept sample; its rows stay on the disk until `read`."""
+
+    rank: str
+    path: Path = field(compare=False)
+    size_bytes: int = field(compare=False)
+    info: SampleInfo = field(compare=False)  # of the sample as offered; it has no pages any more
+
+    def read(self) -> Sample | None:
+        """The sample; None when it made room for another one meanwhile, or cannot be read."""
+        try:
+            with safe_open(self.path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in ("tokens", "loss_mask", "aux", "final")}
+        except (OSError, SafetensorError):
+            return None
+        return Sample(info=self.info, **tensors)
+
+
+class Reservoir:
+    """Old samples as safetensors files of one folder, of at most `max_bytes` bytes together. One process writes."""
+
+    def __init__(self, folder: Path, max_bytes: int, seed: int) -> None:
+        """Takes up what the folder holds; makes it where it is missing. TideError when it cannot be used."""
+        self._folder, self._max_bytes, self._seed = folder, max_bytes, seed
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            for leftover in folder.glob("*" + _NEW):
+                leftover.unlink()
+            found = [_stored(path) for path in sorted(folder.glob("*" + _SUFFIX))]
+        except OSError as error:
+            raise TideError(f"the reservoir in {folder} cannot be used", why=error.strerror) from None
+        self._kept = sorted(entry for entry in found if entry is not None)
+        self.size_bytes = sum(entry.size_bytes for entry in self._kept)
+        self._shrink()
+
+    def offer(self, sample: Sample) -> bool:
+        """Keeps the sample if its rank is among the lowest. Returns whether it is in the reservoir now.
+
+        A full disk is no error: the sample is not kept.
+        """
+        rank = self._rank(sample.info)
+        if any(entry.rank == rank for entry in self._kept):
+            return True
+        size = sum(tensor.nbytes for tensor in (sample.tokens, sample.loss_mask, sample.aux, sample.final))
+        lower = sum(entry.size_bytes for entry in self._kept if entry.rank < rank)
+        if lower + size > self._max_bytes:
+            return False
+        try:
+            entry = self._write(rank, sample)
+        except OSError:
+            return False
+        insort(self._kept, entry)
+        self.size_bytes += entry.size_bytes
+        self._shrink()
+        return entry in self._kept
+
+    def samples(self) -> list[StoredSample]:
+        """What is kept, in the order of the ranks, which is random."""
+        return list(self._kept)
+
+    def _rank(self, info: SampleInfo) -> str:
+        text = f"{self._seed}:{info.run}:{info.id}:{info.created!r}:{info.checksum}"
+        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+    def _write(self, rank: str, sample: Sample) -> StoredSample:
+        path = self._folder / (rank + _SUFFIX)
+        unfinished = path.with_suffix(_NEW)
+        info = replace(sample.info, pages=())
+        tensors = {name: getattr(sample, name).contiguous() for name in ("tokens", "loss_mask", "aux", "final")}
+        try:
+            os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+            save_file(tensors, unfinished, metadata={"info": json.dumps(asdict(info))})
+            unfinished.chmod(0o600)
+            size = unfinished.stat().st_size
+            os.replace(unfinished, path)
+        except SafetensorError as error:  # how the library reports a failed write
+            unfinished.unlink(missing_ok=True)
+            raise OSError(str(error)) from None
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+        return StoredSample(rank, path, size, info)
+
+    def _shrink(self) -> None:
+        while self.size_bytes > self._max_bytes:
+            last = self._kept.pop()
+            last.path.unlink(missing_ok=True)
+            self.size_bytes -= last.size_bytes
+
+
+def _stored(path: Path) -> StoredSample | None:
+    """A file of the folder as an entry; a file that cannot be read is removed."""
+    try:
+        with safe_open(path, "pt") as file:
+            info = json.loads(file.metadata()["info"])
+        return StoredSample(path.stem, path, path.stat().st_size, SampleInfo(**{**info, "pages": ()}))
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        path.unlink(missing_ok=True)
+        return None

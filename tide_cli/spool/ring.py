@@ -1,0 +1,132 @@
+"""The mapped file of pages: creating it, opening it, its regions as arrays."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from tide_cli.errors import TideError
+from tide_cli.spool.layout import HEADER, PAGE_ENTRY, RowLayout, parse_header
+from tide_cli.spool.samples import SampleInfo
+
+RING_FILE = "ring.bin"
+# left to the rest of the system when a ring is made: logs, the index, published drafts
+_DISK_RESERVE = 64 * 2**20
+
+
+class Ring:
+    """A ring's regions as numpy arrays over one shared mapping; see layout.py for the bytes.
+
+    table [N] PAGE_ENTRY; tokens [R] int32; checks [R] uint64; aux [R, 3H] and final [R, H] uint16 (bfloat16 bits);
+    R = N * P rows. Read-only arrays unless opened writable.
+    """
+
+    def __init__(self, file: int, layout: RowLayout, pages: int, *, writable: bool) -> None:
+        regions = layout.regions(pages)
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self.layout, self.pages, self.size_bytes = layout, pages, regions.size
+        self._map = mmap.mmap(file, regions.size, flags=mmap.MAP_SHARED, prot=access)
+        rows, hidden = pages * layout.page_tokens, layout.hidden_size
+        self.table = np.frombuffer(self._map, PAGE_ENTRY, pages, regions.table)
+        self.tokens = np.frombuffer(self._map, "<i4", rows, regions.tokens)
+        self.checks = np.frombuffer(self._map, "<u8", rows, regions.checks)
+        self.aux = np.frombuffer(self._map, "<u2", rows * 3 * hidden, regions.aux).reshape(rows, 3 * hidden)
+        self.final = np.frombuffer(self._map, "<u2", rows * hidden, regions.final).reshape(rows, hidden)
+
+    @classmethod
+    def create(cls, folder: Path, layout: RowLayout, size_bytes: int) -> Ring:
+        """A new, empty ring of at most `size_bytes` bytes, every byte of it reserved on the disk.
+
+        It gets its name only when complete. TideError when the disk cannot hold it.
+        """
+        pages = layout.pages_in(size_bytes)
+        if pages < 1:
+            raise ValueError(f"not one page of {layout.bytes_per_page} bytes fits into {size_bytes}")
+        size = layout.regions(pages).size
+        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+        if size + _DISK_RESERVE > free:
+            raise _disk_too_small(folder, size, f"{free} bytes are free there")
+        unfinished = folder / (RING_FILE + ".new")
+        file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+            try:
+                os.posix_fallocate(file, 0, size)
+            except OSError as error:
+                raise _disk_too_small(folder, size, error.strerror) from None
+            os.pwrite(file, layout.header(pages), 0)
+            os.fsync(file)
+            ring = cls(file, layout, pages, writable=True)
+            os.replace(unfinished, folder / RING_FILE)
+            return ring
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+
+    @classmethod
+    def open(cls, folder: Path, *, writable: bool = False) -> Ring:
+        """The ring in `folder`. FileNotFoundError when there is none, TideError when it is damaged."""
+        path = folder / RING_FILE
+        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            layout, pages = parse_header(os.pread(file, HEADER.itemsize, 0))
+            if os.fstat(file).st_size != layout.regions(pages).size:
+                raise ValueError("the file's size does not fit its header")
+            return cls(file, layout, pages, writable=writable)
+        except ValueError as error:
+            remedy = f"delete {folder} to start an empty spool"
+            raise TideError(f"{path} is not a usable spool", why=str(error), remedy=remedy) from None
+        finally:
+            os.close(file)
+
+    def sum_rows(self, start: int, stop: int) -> np.ndarray:
+        """The check of each row start … stop-1, computed from what lies in the ring: [stop-start] uint64."""
+        return row_sums(self.aux[start:stop], self.final[start:stop])
+
+    def owned(self, sample_id: int, pages: Sequence[int]) -> bool:
+        """Whether every one of `pages` belongs to the sample."""
+        return bool((self.table["owner"][list(pages)] == sample_id).all())
+
+    def close(self) -> None:
+        """Drops the arrays and the mapping; a mapping that somebody still looks into goes with its last view."""
+        for name in ("table", "tokens", "checks", "aux", "final"):
+            self.__dict__.pop(name, None)
+        with suppress(BufferError):
+            self._map.close()
+
+
+def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:
+    """Checks of rows: aux [k, 3H] and final [k, H] uint16, contiguous -> [k] uint64."""
+    # a sum runs at memory speed, which CRC-32 does not; the CRC over the sums (see checksum) fixes their order
+    return np.add.reduce(aux.view("<u8"), axis=1) + np.add.reduce(final.view("<u8"), axis=1)
+
+
+def page_entry(info: SampleInfo) -> np.ndarray:
+    """A sample's page entry, ordinal and checksum still 0: a scalar array of PAGE_ENTRY."""
+    entry = np.zeros((), PAGE_ENTRY)
+    entry["owner"], entry["created"], entry["page_count"] = info.id, info.created, len(info.pages)
+    entry["tokens"], entry["prompt_tokens"] = info.tokens, info.prompt_tokens
+    entry["prefix_missing"], entry["verify_steps"] = info.prefix_missing, info.verify_steps
+    entry["accepted"], entry["draft_version"] = info.accepted, info.draft_version
+    entry["held_out"], entry["run"] = info.split == "held_out", info.run.encode()
+    return entry
+
+
+def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
+    """A sample's checksum from its figures, its token ids [T] int32 and its row checks [T] uint64."""
+    value = zlib.crc32(page_entry(info).tobytes())
+    value = zlib.crc32(np.ascontiguousarray(tokens, "<i4"), value)
+    return zlib.crc32(np.ascontiguousarray(checks, "<u8"), value)
+
+
+def _disk_too_small(folder: Path, size: int, why: str) -> TideError:
+    remedy = "ask for a smaller one with --spool-size, or free some space"
+    return TideError(f"{folder} cannot hold a spool of {size} bytes", why=why, remedy=remedy)

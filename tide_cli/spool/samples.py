@@ -1,0 +1,61 @@
+"""A stored sample, and what is known about it without reading its rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Split = Literal["train", "held_out"]
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """One row of the index.
+
+    tokens: rows stored, T. prompt_tokens: length of the whole prompt. prefix_missing: position of the first stored
+    row; rows before it were not computed (prefix cache) or slid out of the longest sample allowed.
+    verify_steps, accepted: of the whole request. created: unix seconds. pages: places in the ring, in order.
+    """
+
+    id: int
+    run: str
+    draft_version: int
+    created: float
+    tokens: int
+    prompt_tokens: int
+    prefix_missing: int
+    verify_steps: int
+    accepted: int
+    split: Split
+    checksum: int
+    pages: tuple[int, ...]
+
+    @property
+    def generated(self) -> int:
+        """Stored rows whose token the target generated."""
+        return self.tokens - max(0, self.prompt_tokens - self.prefix_missing)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows of a sample; row 0 is the token at position `info.prefix_missing`.
+
+    tokens [T] int64; loss_mask [T] bool, True on tokens the target generated;
+    aux [T, 3H] and final [T, H] bfloat16. T = info.tokens.
+    """
+
+    info: SampleInfo
+    tokens: Tensor
+    loss_mask: Tensor
+    aux: Tensor
+    final: Tensor
+
+
+def split_of(sample_id: int, held_out_share: float) -> Split:
+    """The split of a sample: a pure function of its id, so that it never changes sides."""
+    digest = hashlib.blake2b(str(sample_id).encode(), digest_size=8).digest()
+    return "held_out" if int.from_bytes(digest, "big") < held_out_share * 2**64 else "train"

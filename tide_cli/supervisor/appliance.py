@@ -1,0 +1,177 @@
+"""From settings to a running appliance and back to nothing: checks, lock, leftovers, control socket, loop, outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tide_cli.errors import ExitCode, TideError, UsageError
+from tide_cli.hardware.inventory import take_inventory
+from tide_cli.hardware.planner import make_plan
+from tide_cli.paths import Paths
+from tide_cli.settings import Settings
+from tide_cli.supervisor.journal import event_line
+from tide_cli.supervisor.leftovers import reap_leftovers
+from tide_cli.supervisor.lock import StateLock, make_private
+from tide_cli.supervisor.logs import open_log
+from tide_cli.supervisor.ports import check_port
+from tide_cli.supervisor.run import Supervisor
+from tide_cli.supervisor.specs import Workshop, spool_size
+from tide_cli.supervisor.status import reachable
+from tide_cli.targets import resolve_target
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+_LEAST_FREE = 512 * 2**20  # bytes: logs, database and some drafts
+
+
+def check_settings(settings: Settings) -> Workshop:
+    """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
+    target = resolve_target(settings.target, settings.paths)
+    _check_draft_folder(settings.draft)
+    trains = settings.training and settings.speculation and settings.capture
+    plan = make_plan(
+        take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
+    )
+    if not settings.paths.state.exists():
+        check_port(settings.host, settings.port)
+    return Workshop(settings, plan, target)
+
+
+@contextmanager
+def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervisor]:
+    """A supervisor ready to `run`, with lock and control socket; both are given back at the end.
+
+    workshop: from `check_settings`. Writes the outcome for those who wait for a detached appliance. Raises TideError
+    where the appliance cannot be started; no process has been then.
+    """
+    settings, paths = workshop.settings, workshop.paths
+    make_private(paths.state)
+    lock = StateLock(paths.lock)
+    try:
+        for folder in (paths.logs, paths.run, paths.spool, paths.drafts, paths.training):
+            make_private(folder)
+        outcome_file(paths).unlink(missing_ok=True)
+        found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
+        if remaining:
+            pids = ", ".join(str(stat.pid) for stat in remaining)
+            raise TideError(
+                f"processes of a former appliance cannot be ended (pid {pids})", remedy="restart the machine"
+            )
+        check_port(settings.host, settings.port)
+        _check_disk(workshop)
+        lock.describe(**_holder(settings))
+        with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
+            if found:
+                supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
+            yield supervisor
+            write_outcome(paths, supervisor.core.exit_code, supervisor.core.reason)
+    except TideError as error:
+        write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
+        raise
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _control(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervisor]:
+    from tide_cli.engine.client import EngineClient
+    from tide_cli.supervisor.control import ControlServer
+
+    settings = workshop.settings
+    client = EngineClient(reachable(settings.host), settings.port)
+    supervisor = Supervisor(workshop, client, on_event)
+    server = ControlServer(workshop.paths.socket, supervisor)
+    try:
+        yield supervisor
+    finally:
+        server.close()
+
+
+def _logged(log: BinaryIO, on_event: OnEvent) -> OnEvent:
+    def write(event: dict[str, Any]) -> None:
+        try:
+            log.write(event_line(event).encode() + b"\n")
+            log.flush()
+        except OSError:
+            pass  # a full disk costs the log, not the appliance
+        on_event(event)
+
+    return write
+
+
+def run_with_signals(supervisor: Supervisor) -> int:
+    """Run until everything has ended: the first INT, TERM or HUP stops in order, the second one kills."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, supervisor.stop_signal) for number in numbers}
+    try:
+        return supervisor.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def outcome_file(paths: Paths) -> Path:
+    """How the last appliance of this state folder ended."""
+    return paths.run / "outcome.json"
+
+
+def write_outcome(paths: Paths, code: int, reason: str | None) -> None:
+    with suppress(OSError):  # a full disk; the exit code says it too
+        outcome_file(paths).write_text(json.dumps({"code": code, "reason": reason, "time": time.time()}))
+
+
+def read_outcome(paths: Paths) -> dict[str, Any] | None:
+    """{'code', 'reason', 'time'}; None where no appliance has ended here."""
+    try:
+        return json.loads(outcome_file(paths).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def outcome_error(outcome: dict[str, Any]) -> TideError:
+    """The reason an appliance ended for, as an error to show."""
+    first, *rest = str(outcome.get("reason") or "the appliance ended").split("\n")
+    kind = UsageError if outcome.get("code") == ExitCode.USAGE else TideError
+    return kind(first, remedy="; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more")
+
+
+def _holder(settings: Settings) -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": settings.host, "port": settings.port, "target": settings.target}
+
+
+def _check_draft_folder(draft: str | None) -> None:
+    """A folder must look like a draft; what is no folder and no path is left to the hub."""
+    if draft is None:
+        return
+    folder = Path(draft).expanduser()
+    if folder.is_dir():
+        for name in ("config.json", "model.safetensors"):
+            if not (folder / name).is_file():
+                raise TideError(
+                    f"{draft} is not a draft", why=f"it has no {name}", remedy="pass the folder of an EAGLE3 draft"
+                )
+    elif draft.startswith((".", "/", "~")) or draft.count("/") != 1:
+        raise UsageError(
+            f"no draft at {draft}", remedy="pass a folder with config.json and model.safetensors, or a hub id"
+        )
+
+
+def _check_disk(workshop: Workshop) -> None:
+    paths, settings = workshop.paths, workshop.settings
+    free = shutil.disk_usage(paths.state).free
+    captures = settings.speculation and settings.capture
+    ring = spool_size(settings) if captures and not (paths.spool / "ring.bin").exists() else 0
+    if free < _LEAST_FREE + ring:
+        raise TideError(
+            f"only {free // 2**20} MiB are free under {paths.state}",
+            why=f"an appliance needs {_LEAST_FREE // 2**20} MiB, and its spool {ring // 2**20} MiB",
+            remedy="free some space, ask for a smaller --spool-size, or pass --state-dir on another disk",
+        )

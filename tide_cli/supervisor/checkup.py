@@ -1,0 +1,156 @@
+"""The findings of `tide doctor`, one after the other, the slow one last."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tide_cli.engine.launch import stand_in_environment
+from tide_cli.errors import TideError
+from tide_cli.hardware.inventory import Inventory, take_inventory
+from tide_cli.hardware.planner import format_cores, make_plan
+from tide_cli.paths import Paths
+from tide_cli.settings import Settings
+from tide_cli.supervisor.leftovers import find_leftovers
+from tide_cli.supervisor.lock import is_locked, read_holder
+from tide_cli.supervisor.ports import check_port
+
+_PACKAGES = ("torch", "sglang", "specforge", "transformers")
+_PYTHON = ((3, 11), (3, 14))  # from the first, below the second
+_LEAST_MEMORY = 4 * 2**30
+_LEAST_DISK = 4 * 2**30
+_SELFCHECK_TIMEOUT = 300.0  # seconds; importing SGLang from a cold disk is slow
+
+
+@dataclass(frozen=True)
+class Finding:
+    """name: one word; text: what was found; remedy: the next step where ok is False."""
+
+    name: str
+    ok: bool
+    text: str
+    remedy: str | None = None
+
+
+def check_up(settings: Settings) -> Iterator[Finding]:
+    """Look at everything; a finding is yielded as soon as it is known."""
+    paths = settings.paths
+    inventory = take_inventory()
+    yield _python()
+    packages = [_package(name) for name in _PACKAGES]
+    yield from packages
+    yield from _devices(settings, inventory)
+    yield _amount("memory", inventory.memory_free, _LEAST_MEMORY, "end other programs")
+    yield _disk(paths)
+    running = is_locked(paths.lock)
+    yield _port(settings, running)
+    yield _leftovers(paths, running)
+    if all(package.ok for package in packages):
+        yield _hooks(bool(inventory.gpus))
+
+
+def _python() -> Finding:
+    first, below = _PYTHON
+    version = ".".join(map(str, sys.version_info[:3]))
+    good = first <= sys.version_info[:2] < below
+    remedy = None if good else f"./install.sh with Python {first[0]}.{first[1]} or newer, below {below[0]}.{below[1]}"
+    return Finding("python", good, f"{version} at {sys.executable}", remedy)
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, False, "not installed", "./install.sh")
+
+
+def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
+    cores = f"{len(inventory.cores)} CPU cores ({format_cores(inventory.cores)})"
+    gpus = ", ".join(f"GPU {gpu.index} {gpu.name} {gpu.memory / 2**30:.0f} GiB" for gpu in inventory.gpus)
+    yield Finding("devices", True, f"{cores}; {gpus or 'no NVIDIA GPU'}")
+    try:
+        plan = make_plan(
+            inventory,
+            training=settings.training and settings.speculation and settings.capture,
+            serve_cores=settings.serve_cores,
+            train_cores=settings.train_cores,
+        )
+    except TideError as error:
+        yield _from_error("plan", error)
+        return
+    parts = [("serves", plan.serve), *([("trains", plan.train)] if plan.train else [])]
+    words = [
+        f"{f'GPU {format_cores(part.gpus)}' if part.gpus else f'core {format_cores(part.cores)}'} {verb}"
+        for verb, part in parts
+    ]
+    yield Finding("plan", True, "; ".join([*words, *plan.notes]))
+
+
+def _amount(name: str, free: int, least: int, remedy: str) -> Finding:
+    good = free >= least
+    needed = "" if good else f", {least / 2**30:.0f} GiB are needed"
+    return Finding(name, good, f"{free / 2**30:.1f} GiB free{needed}", None if good else remedy)
+
+
+def _disk(paths: Paths) -> Finding:
+    folder = paths.state
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", False, f"{folder} is not writable", "pass --state-dir with a folder you can write to")
+    return _amount("disk", shutil.disk_usage(folder).free, _LEAST_DISK, f"free some space under {folder}")
+
+
+def _port(settings: Settings, running: bool) -> Finding:
+    holder = read_holder(settings.paths.lock)
+    if running and holder.get("port") == settings.port:
+        return Finding("port", True, f"{settings.port} serves the running appliance (pid {holder.get('pid')})")
+    try:
+        check_port(settings.host, settings.port)
+    except TideError as error:
+        return _from_error("port", error)
+    return Finding("port", True, f"{settings.port} on {settings.host} is free")
+
+
+def _leftovers(paths: Paths, running: bool) -> Finding:
+    if running:
+        return Finding("leftovers", True, "an appliance is running")
+    found = find_leftovers(paths.state, paths.run / "children.json")
+    if not found:
+        return Finding("leftovers", True, "none")
+    pids = ", ".join(str(stat.pid) for stat in found)
+    return Finding("leftovers", False, f"processes of a killed appliance: pid {pids}", "`tide down` ends them")
+
+
+def _hooks(on_gpu: bool) -> Finding:
+    environment = dict(os.environ)
+    if not on_gpu:
+        environment |= {"SGLANG_USE_CPU_ENGINE": "1", **stand_in_environment()}
+    command = [sys.executable, "-m", "tide_cli.engine.selfcheck"]
+    try:
+        check = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SELFCHECK_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(
+            "hooks", False, f"no answer within {_SELFCHECK_TIMEOUT:.0f} s", "try again; " + " ".join(command)
+        )
+    lines = [line for line in (check.stdout or check.stderr).splitlines() if line.strip()]
+    if check.returncode == 0:
+        return Finding("hooks", True, lines[-1] if lines else "as expected")
+    return Finding("hooks", False, "; ".join(lines[-4:]) or f"exit code {check.returncode}", "./install.sh")
+
+
+def _from_error(name: str, error: TideError) -> Finding:
+    first, *rest = error.lines()
+    return Finding(name, False, first, rest[0] if rest else None)

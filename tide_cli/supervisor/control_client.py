@@ -1,0 +1,47 @@
+"""The other end of the control socket, for commands that must start quickly: standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import NotRunningError, TideError
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = None, timeout: float = 60.0) -> Any:
+    """One request over the socket at `path`; returns the decoded JSON.
+
+    Raises NotRunningError where nobody listens, TideError where the order is refused or not answered.
+    """
+    connection = _UnixConnection(path, timeout)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, resource, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        content = response.read()
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NotRunningError("no appliance runs here", remedy="`tide up` starts one") from None
+    except PermissionError:
+        raise TideError(f"{path} belongs to another user") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise TideError("the supervisor does not answer", why=str(error) or type(error).__name__) from None
+    finally:
+        connection.close()
+    answer = json.loads(content)
+    if response.status != 200:
+        raise TideError(str(answer.get("error", answer)), remedy=answer.get("remedy"))
+    return answer

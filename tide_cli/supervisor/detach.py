@@ -1,0 +1,84 @@
+"""An appliance without a terminal: a supervisor in a session of its own, and how to wait for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import NotRunningError, TideError
+from tide_cli.settings import Settings
+from tide_cli.supervisor.appliance import (
+    check_settings,
+    outcome_error,
+    outcome_file,
+    read_outcome,
+    run_with_signals,
+    running_appliance,
+)
+from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.lock import StateLock, make_private
+from tide_cli.supervisor.logs import open_log
+
+_POLL = 0.1  # seconds between two questions to a supervisor that is coming up
+
+
+def start_detached(settings: Settings) -> subprocess.Popen[bytes]:
+    """Start the supervisor; it goes on when this process and its terminal are gone.
+
+    Raises TideError for what can be seen to be wrong beforehand, another appliance on the state folder included.
+    """
+    check_settings(settings)
+    paths = settings.paths
+    for folder in (paths.state, paths.run, paths.logs):
+        make_private(folder)
+    StateLock(paths.lock).release()  # the supervisor takes it itself; this says at once whose it is
+    outcome_file(paths).unlink(missing_ok=True)
+    handed_over = paths.run / "settings.json"
+    handed_over.write_text(settings.model_dump_json())
+    with open_log(paths.logs / "supervisor.log") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tide_cli.supervisor.detach", str(handed_over)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def wait_for(
+    settings: Settings, process: subprocess.Popen[bytes], enough: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Wait until the status is `enough`, and return it. Raises TideError with the reason the supervisor ended for."""
+    while True:
+        try:
+            status = ask(settings.paths.socket, "GET", "/v1/status", timeout=10)
+            if enough(status):
+                return status
+        except NotRunningError:
+            pass
+        try:
+            process.wait(timeout=_POLL)
+        except subprocess.TimeoutExpired:
+            continue
+        raise outcome_error(read_outcome(settings.paths) or {"reason": f"the supervisor ended ({process.returncode})"})
+
+
+def main() -> int:
+    """The detached supervisor itself; what it prints goes to its log, where the events go anyway."""
+    settings = Settings(**json.loads(Path(sys.argv[1]).read_text()))
+    os.umask(0o077)
+    try:
+        with running_appliance(check_settings(settings), on_event=lambda event: None) as supervisor:
+            return run_with_signals(supervisor)
+    except TideError as error:
+        print("\n".join(error.lines()), flush=True)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

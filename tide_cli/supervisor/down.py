@@ -1,0 +1,74 @@
+"""Ending an appliance from outside: in order through its supervisor, by force where that does not help."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+
+from tide_cli.errors import NotRunningError, TideError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.family import send
+from tide_cli.supervisor.leftovers import reap_leftovers
+from tide_cli.supervisor.lock import StateLock, is_locked, read_holder
+from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process
+
+_POLL = 0.1
+_MARGIN = 30.0  # seconds beyond the children's own bound: killing, and the end of the supervisor
+
+
+@dataclass(frozen=True)
+class Ended:
+    """supervisor: whether one was running; leftovers: processes of a former one that were ended."""
+
+    supervisor: bool
+    leftovers: int
+
+
+def bring_down(paths: Paths, stop_timeout: float, *, now: bool = False) -> Ended:
+    """End the appliance of this state folder and wait until nothing of it is left.
+
+    Raises NotRunningError where there was nothing, TideError where something stays.
+    """
+    running = is_locked(paths.lock)
+    if running:
+        pid = read_holder(paths.lock).get("pid")
+        supervisor = process_stat(pid) if isinstance(pid, int) else None
+        _ask_to_stop(paths, supervisor, now)
+        _wait_for_end(paths, supervisor, stop_timeout + _MARGIN)
+    if not paths.state.is_dir():
+        raise NotRunningError("no appliance runs here", why=f"{paths.state} does not exist")
+    lock = StateLock(paths.lock)
+    try:
+        found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
+        paths.socket.unlink(missing_ok=True)
+    finally:
+        lock.release()
+    if remaining:
+        raise TideError(
+            f"pid {', '.join(str(stat.pid) for stat in remaining)} cannot be ended", why="it hangs in the kernel"
+        )
+    if not running and not found:
+        raise NotRunningError(f"no appliance runs on {paths.state}", remedy="`tide up` starts one")
+    return Ended(running, len(found))
+
+
+def _ask_to_stop(paths: Paths, supervisor: ProcessStat | None, now: bool) -> None:
+    try:
+        ask(paths.socket, "POST", "/v1/stop", {"now": now}, timeout=10)
+    except TideError:
+        # it holds the lock but does not answer: it is just coming up or going down, or it hangs
+        send([supervisor] if supervisor else [], signal.SIGKILL if now else signal.SIGTERM)
+
+
+def _wait_for_end(paths: Paths, supervisor: ProcessStat | None, seconds: float) -> None:
+    """Until the lock is free, and its holder's process gone, which takes a moment longer."""
+    deadline = time.monotonic() + seconds
+    while is_locked(paths.lock) or (supervisor and same_process(supervisor)):
+        if time.monotonic() > deadline:
+            raise TideError(
+                f"the supervisor of {paths.state} did not end within {seconds:.0f} s",
+                remedy="`tide down --now` kills it",
+            )
+        time.sleep(_POLL)

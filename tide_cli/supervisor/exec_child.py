@@ -1,0 +1,34 @@
+"""The first instructions of every child: bind its life to the supervisor's, take its cores, become the program.
+
+Run as a file by an isolated interpreter: `python -I -S exec_child.py SUPERVISOR_PID CORES PROGRAM ARGUMENT…`. A
+separate program rather than a function between fork and exec, because the supervisor has threads, and nothing that
+takes a lock may run there. The death signal survives exec. It is sent when the *thread* that forked ends, so children
+are started from the supervisor's main thread only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> None:
+    """Does not return."""
+    supervisor, cores, program = int(arguments[0]), arguments[1], arguments[2:]
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
+        sys.exit(f"cannot arm the death signal: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != supervisor:
+        sys.exit("the supervisor ended before its child began")
+    os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        sys.exit(f"cannot run {program[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

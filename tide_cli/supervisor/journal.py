@@ -1,0 +1,99 @@
+"""tide.db: every decision as one row of `events`, and the one row of `served`. Written by the supervisor alone.
+
+events: id, time (unix seconds), kind, text (words), data (JSON object: the inputs of the decision)
+served: id = 1, version, since (unix seconds)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import TideError
+
+_TABLES = (
+    "create table if not exists events"
+    " (id integer primary key, time real not null, kind text not null, text text not null, data text not null)",
+    "create table if not exists served (id integer primary key, version integer not null, since real not null)",
+)
+
+
+class Journal:
+    """The writing end, for the thread that made it.
+
+    Plain sqlite3: importing sqlite-utils brings pandas along where that is installed, 80 MB in a small process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create. Raises TideError where the file is no database of ours."""
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            self._connection = sqlite3.connect(path, timeout=5, isolation_level=None)
+            self._connection.execute("pragma journal_mode = wal")
+            for statement in _TABLES:
+                self._connection.execute(statement)
+        except sqlite3.Error as error:
+            raise TideError(
+                f"cannot use {path}", why=str(error), remedy="move it away; drafts and spool do not depend on it"
+            ) from None
+
+    def note(self, kind: str, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Add an event; returns it with id and time, data as a dict."""
+        moment = time.time()
+        cursor = self._connection.execute(
+            "insert into events (time, kind, text, data) values (?, ?, ?, ?)",
+            (moment, kind, text, json.dumps(dict(data))),
+        )
+        return {"id": cursor.lastrowid, "time": moment, "kind": kind, "text": text, "data": dict(data)}
+
+    def serve(self, version: int) -> None:
+        """Record the version that the engine has confirmed."""
+        self._connection.execute("insert or replace into served values (1, ?, ?)", (version, time.time()))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def read_events(
+    path: Path, *, after: int = 0, newest: int | None = None, kind: str | None = None
+) -> list[dict[str, Any]]:
+    """Events in order of time, with ids above `after`; at most the `newest` ones. Empty where there is no journal."""
+    where, values = "id > ?", [after]
+    if kind is not None:
+        where, values = where + " and kind = ?", [*values, kind]
+    limit = -1 if newest is None else newest
+    rows = _select(
+        path, f"select id, time, kind, text, data from events where {where} order by id desc limit ?", [*values, limit]
+    )
+    names = ("id", "time", "kind", "text", "data")
+    return [{**dict(zip(names, row, strict=True)), "data": json.loads(row[4])} for row in reversed(rows)]
+
+
+def read_served(path: Path) -> int | None:
+    """The version served now, or last; None where none ever was."""
+    rows = _select(path, "select version from served where id = 1", [])
+    return int(rows[0][0]) if rows else None
+
+
+def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
+    if not path.exists():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+            return connection.execute(query, values).fetchall()
+    except sqlite3.Error as error:
+        if "no such table" in str(error):
+            return []
+        raise TideError(f"cannot read {path}", why=str(error)) from None
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """An event as one line of a log, in local time."""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
+    return f"{moment} {event['kind']}: {event['text']}".replace("\n", "; ")

@@ -1,0 +1,82 @@
+"""One appliance per state folder, by a lock that the kernel gives back when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import TideError
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder only its owner can enter: what lies in it was said by the users.
+
+    Raises TideError where that is impossible.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise TideError(
+            f"cannot use the folder {folder}",
+            why=error.strerror,
+            remedy="pass --state-dir with a folder you can write to",
+        ) from None
+
+
+class StateLock:
+    """The lock of a state folder, held until `release` or the end of the process. Children do not inherit it."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock. Raises TideError, naming the holder, where another appliance has it."""
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise TideError(f"cannot open the lock {path}", why=error.strerror) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            pid = read_holder(path).get("pid", "unknown")
+            raise TideError(
+                f"an appliance already runs on {path.parent} (pid {pid})",
+                remedy="`tide down` ends it; another one needs its own --state-dir and --port",
+            ) from None
+        self.describe(pid=os.getpid())
+
+    def describe(self, **facts: Any) -> None:
+        """Write down who holds the lock, for messages and `tide ps`."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(facts).encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    """What the lock's holder wrote; empty where nobody did."""
+    try:
+        facts = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def is_locked(path: Path) -> bool:
+    """Whether an appliance runs on this state folder."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

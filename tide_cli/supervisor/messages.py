@@ -1,0 +1,183 @@
+"""What the event loop can hear (messages) and what it can decide (actions). Plain values, nothing else.
+
+Every thread of the supervisor puts messages on one queue; the core answers each with actions. `generation` counts
+the starts of a child, so that news of a start that is already history can be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TARGET, DRAFT, ENGINE, TRAINER = "target", "draft", "engine", "trainer"
+
+
+@dataclass(frozen=True)
+class Began:
+    """The supervisor holds the lock and its sockets: start the children."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Nothing happened but time."""
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A child ended and its process group is empty. code as subprocess gives it: negative for a signal."""
+
+    child: str
+    generation: int
+    code: int
+    last_words: str = ""
+
+
+@dataclass(frozen=True)
+class DraftChosen:
+    """The version to start with (None: no speculation), or the reason why there is none."""
+
+    version: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The engine gave a real token."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class TrainerSaid:
+    """One event of the trainer, as it came over its pipe."""
+
+    generation: int
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The spool's counters, monotonic over the spool's life."""
+
+    values: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """The engine confirmed a swap, or refused it with a reason."""
+
+    version: int
+    generation: int
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """End everything in order. by: who asked, in words."""
+
+    by: str
+
+
+@dataclass(frozen=True)
+class KillAsked:
+    """End everything at once."""
+
+
+@dataclass(frozen=True)
+class TrainAsked:
+    """`tide train now`; the answer goes to the ticket's holder."""
+
+    ticket: int
+
+
+@dataclass(frozen=True)
+class UseAsked:
+    """`tide drafts use`; the answer comes after the engine's."""
+
+    ticket: int
+    version: int
+
+
+Message = (
+    Began | Tick | Exited | DraftChosen | Answered | TrainerSaid | Totals | Swapped | StopAsked | KillAsked
+    | TrainAsked | UseAsked
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spawn:
+    child: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class ChooseDraft:
+    """The draft store is filled: find the version to start with."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Ask the engine for tokens until it gives one."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Send a command to the trainer."""
+
+    command: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Terminate:
+    child: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    child: str
+
+
+@dataclass(frozen=True)
+class Swap:
+    version: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Serve:
+    """The engine has confirmed: this version is the served one from now on."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """One row of the events table."""
+
+    kind: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To the holder of a ticket."""
+
+    ticket: int
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Nothing is running any more."""
+
+    code: int
+
+
+Action = (
+    Spawn | ChooseDraft | Probe | Tell | Terminate | Kill | Swap | Serve | Note | Answer | Finish
+)  # fmt: skip

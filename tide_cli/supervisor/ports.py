@@ -1,0 +1,60 @@
+"""Is the port free? Asked before minutes are spent on loading a model."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from tide_cli.errors import UsageError
+
+_NEARBY = 200  # ports tried after a taken one, before any free one is named
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises UsageError where the engine could not listen there, naming who does, and a port to try instead."""
+    try:
+        _bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"port {port} on {host} is taken" + _holder(port), remedy=f"try --port {_free_port(host, port)}"
+            ) from None
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise UsageError(f"port {port} needs rights you lack", remedy="choose a --port from 1024 on") from None
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"cannot listen on {host}", why=reason, remedy="--host takes an address of this machine"
+        ) from None
+
+
+def _bind(host: str, port: int) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no obstacle
+        probe.bind(address)
+        probe.listen(1)
+        return int(probe.getsockname()[1])
+
+
+def _free_port(host: str, taken: int) -> int:
+    for port in range(taken + 1, min(taken + _NEARBY, 65536)):
+        try:
+            return _bind(host, port)
+        except OSError:
+            continue
+    return _bind(host, 0)
+
+
+def _holder(port: int) -> str:
+    """' by NAME (pid N)', or nothing where it belongs to another user."""
+    import psutil
+
+    try:
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except psutil.Error:
+        pass
+    return ""

@@ -1,0 +1,130 @@
+"""One child process and everything that descends from it. Knows nothing of the other children."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tide_cli.supervisor.family import Mark, end_family, find_family, send
+from tide_cli.supervisor.logs import last_words, open_log
+from tide_cli.supervisor.procfs import ProcessStat, process_stat
+
+_EXEC_CHILD = Path(__file__).with_name("exec_child.py")
+_STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """argv and env (whole); cores to run on; log file; mark that its descendants inherit.
+
+    talks: takes JSON lines on stdin and writes JSON lines to the descriptor that is appended to argv.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cores: Sequence[int]
+    log: Path
+    mark: Mark
+    talks: bool = False
+
+
+class ChildProcess:
+    """A running child. Must be created by the thread that lives as long as the supervisor (see exec_child).
+
+    on_exit(code, last words of its log) is called once, from another thread, when child and descendants have ended;
+    on_event(event) for each line of a child that talks.
+    """
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        on_exit: Callable[[int, str], None],
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._on_exit, self._on_event = on_exit, on_event
+        self._log_start = spec.log.stat().st_size if spec.log.exists() else 0
+        argv = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(_EXEC_CHILD),
+            str(os.getpid()),
+            ",".join(map(str, spec.cores)),
+            *spec.argv,
+        ]
+        events, events_end = os.pipe() if spec.talks else (None, None)
+        try:
+            with open_log(spec.log) as log:
+                self._popen = subprocess.Popen(
+                    argv if events_end is None else [*argv, str(events_end)],
+                    stdin=subprocess.PIPE if spec.talks else subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**spec.env, **spec.mark.environment()},
+                    pass_fds=() if events_end is None else (events_end,),
+                    start_new_session=True,
+                )
+        except BaseException:
+            if events is not None:
+                os.close(events)
+            raise
+        finally:
+            if events_end is not None:
+                os.close(events_end)
+        self.pid = self._popen.pid
+        self.stat = process_stat(self.pid)
+        reader = None
+        if events is not None:
+            reader = threading.Thread(target=self._read_events, args=(events,), name=f"events-{self.pid}", daemon=True)
+            reader.start()
+        threading.Thread(target=self._watch, args=(reader,), name=f"watch-{self.pid}", daemon=True).start()
+
+    def tell(self, command: Mapping[str, Any]) -> None:
+        """One command on the child's stdin. A child that has just ended does not hear it; its exit will be news."""
+        try:
+            self._popen.stdin.write(json.dumps(command).encode() + b"\n")
+            self._popen.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass
+
+    def terminate(self) -> None:
+        """TERM to the child itself: it ends its own descendants in order, or they are ended after it."""
+        if self._popen.returncode is None:
+            self._popen.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """KILL to the whole family."""
+        send(self._family(), signal.SIGKILL)
+
+    def _family(self) -> list[ProcessStat]:
+        return find_family(self._spec.mark, self.pid)
+
+    def _watch(self, reader: threading.Thread | None) -> None:
+        code = self._popen.wait()
+        end_family(self._family, grace=_STRAGGLERS_GRACE)
+        if reader is not None:
+            reader.join()
+        if self._popen.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._popen.stdin.close()
+        self._on_exit(code, last_words(self._spec.log, self._log_start))
+
+    def _read_events(self, events: int) -> None:
+        with open(events, "rb") as pipe:
+            for line in pipe:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue  # a line cut off by the child's end
+                if isinstance(event, dict) and self._on_event is not None:
+                    self._on_event(event)

@@ -1,0 +1,64 @@
+"""Questions to /proc: who is this process, in which group is it, and whose child was it once?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProcessStat:
+    """From /proc/PID/stat. start: clock ticks since boot; with pid and boot id it names a process for good."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start: int
+
+    @property
+    def running(self) -> bool:
+        """Zombies have ended: they hold no port, no memory and no device."""
+        return self.state not in "ZX"
+
+
+def boot_id() -> str:
+    """The kernel's name for this boot: a recorded pid means nothing after another one."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def process_stat(pid: int) -> ProcessStat | None:
+    """None where there is no such process (any more)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+    return ProcessStat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def processes() -> Iterator[ProcessStat]:
+    """Every process that has not ended."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            stat = process_stat(int(entry.name))
+            if stat is not None and stat.running:
+                yield stat
+
+
+def environment_has(pid: int, entries: tuple[bytes, ...]) -> bool:
+    """Whether the environment the process was started with holds all of these NAME=value entries (at least one)."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return bool(entries) and all(entry in environment for entry in entries)
+
+
+def same_process(stat: ProcessStat) -> bool:
+    """Whether that very process still runs: the pid may have gone to another one meanwhile."""
+    now = process_stat(stat.pid)
+    return now is not None and now.running and now.start == stat.start

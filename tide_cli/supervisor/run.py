@@ -1,0 +1,238 @@
+"""A running appliance: one loop that takes a message, asks the core, and carries out what it decided."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.errors import TideError
+from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.journal import Journal, read_events
+from tide_cli.supervisor.learning import Learning
+from tide_cli.supervisor.leftovers import record_children
+from tide_cli.supervisor.messages import (
+    ENGINE,
+    TRAINER,
+    Action,
+    Answer,
+    Began,
+    ChooseDraft,
+    DraftChosen,
+    Exited,
+    Finish,
+    Kill,
+    KillAsked,
+    Message,
+    Note,
+    Probe,
+    Serve,
+    Spawn,
+    StopAsked,
+    Swap,
+    Tell,
+    Terminate,
+    Tick,
+    TrainAsked,
+    TrainerSaid,
+    UseAsked,
+)
+from tide_cli.supervisor.process import ChildProcess
+from tide_cli.supervisor.specs import Workshop
+from tide_cli.supervisor.status import make_status
+from tide_cli.supervisor.watchers import Engine, Watchers
+
+_LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
+_RECENT = 50  # events kept at hand for the status
+_ANSWER_WITHIN = 120.0  # seconds the holder of a ticket waits
+
+
+class Supervisor:
+    """Runs the children of one appliance. The caller holds the state lock and has checked port and leftovers.
+
+    on_event is called in the loop with each row of the events table.
+    """
+
+    def __init__(self, workshop: Workshop, engine: Engine, on_event: Callable[[dict[str, Any]], None]) -> None:
+        settings, self._paths = workshop.settings, workshop.paths
+        self._workshop = workshop
+        self._on_event = on_event
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()  # its put may be called by a signal handler
+        self._journal = Journal(self._paths.database)
+        self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
+        cycles = read_events(self._paths.database, newest=1, kind="cycle")
+        learning = Learning(settings.cycle_tokens, cycles[0]["data"].get("tokens_total", 0) if cycles else 0)
+        trains = settings.speculation and settings.training and settings.capture
+        limits = Limits(settings.start_timeout, settings.stop_timeout)
+        self.core = Core(workshop.steps(), trains, limits, learning)
+        self._watchers = Watchers(engine, self._paths.spool, self._queue.put)
+        self._processes: dict[str, ChildProcess] = {}
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, Future[tuple[bool, str]]] = {}
+        self._begun = time.time()
+        self._status: dict[str, Any] = {}
+        self._stop_signals = 0
+        self._refresh()
+
+    # --- orders, from any thread
+
+    def status(self) -> dict[str, Any]:
+        """What `tide status --json` prints; made by the loop, at most a second old."""
+        return self._status
+
+    def events(self, after: int, newest: int | None) -> list[dict[str, Any]]:
+        """Rows of the events table in order of time."""
+        return read_events(self._paths.database, after=after, newest=newest)
+
+    def stop(self, by: str) -> None:
+        self._queue.put(StopAsked(by))
+
+    def kill(self) -> None:
+        self._queue.put(KillAsked())
+
+    def stop_signal(self, *_: object) -> None:
+        """A signal handler: the first one stops in order, the next one kills."""
+        self._stop_signals += 1
+        self._queue.put(StopAsked("interrupted") if self._stop_signals == 1 else KillAsked())
+
+    def train_now(self) -> str:
+        """Start a training cycle. Raises TideError where none can begin."""
+        return self._ask(TrainAsked, "no training cycle has begun")
+
+    def use_draft(self, version: int) -> str:
+        """Swap to a version of the store. Raises TideError where it is missing, damaged or refused."""
+        store = DraftStore(self._paths.drafts)
+        if version not in store.versions():
+            raise TideError(f"there is no draft {version_name(version)}", remedy="`tide drafts ls` lists them")
+        store.verify(version)
+        return self._ask(lambda ticket: UseAsked(ticket, version), f"{version_name(version)} is not served")
+
+    def _ask(self, message: Callable[[int], Message], refused: str) -> str:
+        ticket = next(self._tickets)
+        future = self._waiting[ticket] = Future()
+        self._queue.put(message(ticket))
+        try:
+            ok, text = future.result(timeout=_ANSWER_WITHIN)
+        except TimeoutError:
+            raise TideError(refused, why=f"no answer within {_ANSWER_WITHIN:.0f} s") from None
+        if not ok:
+            raise TideError(refused, why=text)
+        return text
+
+    def note(self, kind: str, text: str) -> None:
+        """An event of the way up; before `run` only."""
+        self._note(Note(kind, text))
+
+    # --- the loop
+
+    def run(self) -> int:
+        """Until everything has ended; returns the exit code. For the main thread: children live as long as it does."""
+        self._watchers.start()
+        self._queue.put(Began())
+        try:
+            while not self.core.finished:
+                message = self._next()
+                for action in self.core.handle(message, time.monotonic()):
+                    self._carry_out(action)
+                self._refresh()
+        finally:
+            self._watchers.close()
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_result((False, "the appliance is ending"))
+            self._journal.close()
+        return self.core.exit_code
+
+    def _next(self) -> Message:
+        deadline = self.core.next_deadline()
+        wait = _LONGEST_WAIT if deadline is None else min(_LONGEST_WAIT, max(0.0, deadline - time.monotonic()))
+        try:
+            return self._queue.get(timeout=wait)
+        except queue.Empty:
+            return Tick()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Spawn(child, generation):
+                self._spawn(child, generation)
+            case ChooseDraft():
+                self._queue.put(self._choose_draft())
+            case Probe(generation):
+                self._watchers.probe(generation)
+            case Tell(command):
+                if TRAINER in self._processes:
+                    self._processes[TRAINER].tell(command)
+            case Terminate(child):
+                if child in self._processes:
+                    self._processes[child].terminate()
+            case Kill(child):
+                if child in self._processes:
+                    self._processes[child].kill()
+            case Swap(version, generation):
+                self._watchers.swap(version, generation)
+            case Serve(version):
+                self._write(lambda: self._journal.serve(version))
+            case Note():
+                self._note(action)
+            case Answer(ticket, ok, text):
+                self._waiting.pop(ticket).set_result((ok, text))
+            case Finish():
+                record_children(self._paths.run / "children.json", {})
+
+    def _spawn(self, child: str, generation: int) -> None:
+        def on_exit(code: int, last_words: str) -> None:
+            self._queue.put(Exited(child, generation, code, last_words))
+
+        def on_event(event: dict[str, Any]) -> None:
+            self._queue.put(TrainerSaid(generation, event))
+
+        try:
+            spec = self._workshop.spec(child, self.core.learning.served)
+            process = ChildProcess(spec, on_exit, on_event)
+        except (TideError, OSError) as error:
+            self._processes.pop(child, None)
+            on_exit(1, "\n".join(error.lines()) if isinstance(error, TideError) else str(error))
+            return
+        self._processes[child] = process
+        self._note(
+            Note("started", f"{child} started (pid {process.pid})", {"pid": process.pid, "generation": generation})
+        )
+        record_children(self._paths.run / "children.json", {name: p.stat for name, p in self._processes.items()})
+
+    def _choose_draft(self) -> DraftChosen:
+        try:
+            return DraftChosen(self._workshop.draft_to_serve())
+        except TideError as error:
+            return DraftChosen(None, "\n".join(error.lines()))
+
+    def _note(self, note: Note) -> None:
+        event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}
+        event = self._write(lambda: self._journal.note(note.kind, note.text, note.data)) or event
+        self._recent.append(event)
+        self._on_event(event)
+
+    def _write(self, write: Callable[[], Any]) -> Any:
+        """A full disk costs rows of the journal, never the serving."""
+        try:
+            return write()
+        except (sqlite3.Error, OSError):
+            return None
+
+    def _refresh(self) -> None:
+        children = self.core.children
+        self._watchers.engine_ready = children[ENGINE].state == "READY"
+        self._status = make_status(
+            self._workshop,
+            self.core,
+            {name: process.pid for name, process in self._processes.items() if children[name].alive},
+            self._watchers.figures,
+            list(self._recent),
+            self._begun,
+            time.monotonic(),
+        )

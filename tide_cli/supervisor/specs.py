@@ -1,0 +1,193 @@
+"""What each child of an appliance is: its command, environment, cores and log. Nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.engine.launch import engine_command, stand_in_environment
+from tide_cli.errors import TideError
+from tide_cli.hardware.partition import partition_environment
+from tide_cli.hardware.planner import Partition, Plan
+from tide_cli.paths import Paths
+from tide_cli.settings import Settings
+from tide_cli.supervisor.family import Mark
+from tide_cli.supervisor.journal import read_served
+from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
+from tide_cli.supervisor.process import ChildSpec
+from tide_cli.targets import PreparedTarget, Target, describe
+from tide_cli.training.config import TrainingConfig
+
+# A draft proposes tokens from a part of the target's vocabulary. 12,288 tokens cover 91-99 % of what a vocabulary of
+# 49k is used for (measured); published drafts for the large vocabularies keep 32,000.
+_DRAFT_VOCABULARY = 12_288
+_DRAFT_VOCABULARY_OF_LARGE = 32_000
+_LARGE = 65_536
+
+
+@dataclass
+class Workshop:
+    """An appliance's settings, plan and target; turns the name of a child into how it is started."""
+
+    settings: Settings
+    plan: Plan
+    target: Target
+    prepared: PreparedTarget | None = None
+
+    @property
+    def paths(self) -> Paths:
+        return self.settings.paths
+
+    def steps(self) -> list[str]:
+        """What must run once before the engine: the target's files, then a draft where the store may lack one."""
+        fetch = self.target.embedded or self.target.folder is None
+        return [
+            *([TARGET] if fetch else []),
+            *([DRAFT] if self.settings.speculation and self._store_is_empty() else []),
+        ]
+
+    def spec(self, child: str, served: int | None) -> ChildSpec:
+        """How `child` is started now. Raises TideError where the target cannot be used."""
+        if child == TARGET:
+            return self._python(
+                child, self._any_partition, ["-m", "tide_cli.targets", self._target_argument(), str(self.paths.cache)]
+            )
+        target = self.target_files()
+        if child == ENGINE:
+            command = engine_command(
+                self.settings,
+                target,
+                self.plan,
+                served_version=served or 0,
+                run=uuid.uuid4().hex[:12],
+                spool_size=spool_size(self.settings),
+            )
+            return self._spec(child, self.plan.serve, command.argv, command.env)
+        config = self._write_training_config(target)
+        if child == TRAINER:
+            argv = ["-m", "tide_cli.training", "worker", "--config", str(config), "--events-fd"]
+            return self._python(child, self._training_partition, argv, talks=True)
+        draft = self.settings.draft or target.draft_hub_id
+        day_zero = ["-m", "tide_cli.training", "day-zero", "--config", str(config)]
+        published = ["-m", "tide_cli.supervisor.first_draft", "--draft", str(draft), "--config", str(config)]
+        return self._python(child, self._any_partition, published if draft else day_zero)
+
+    def target_files(self) -> PreparedTarget:
+        """The target, once its files are there."""
+        if self.prepared is None:
+            folder = self.target.folder or _fetched_folder(self._log(TARGET))
+            self.prepared = describe(folder, self.target)
+        return self.prepared
+
+    def draft_to_serve(self) -> int | None:
+        """The version to start with: the one served last, else the newest; None where speculation is off.
+
+        Raises TideError where it is damaged or was made for another target.
+        """
+        if not self.settings.speculation:
+            return None
+        store = DraftStore(self.paths.drafts)
+        served = read_served(self.paths.database)
+        version = served if served in store.versions() else store.latest()
+        if version is None:
+            raise TideError(f"there is no draft in {self.paths.drafts}", remedy="`tide logs supervisor` may say why")
+        store.verify(version)
+        made_for = store.manifest(version).target
+        if made_for != self.target.name:
+            raise TideError(
+                f"{self.paths.state} belongs to the target {made_for}",
+                why=f"its drafts were trained on it, not on {self.target.name}",
+                remedy=f"pass --target {made_for}, or another --state-dir",
+            )
+        return version
+
+    def _store_is_empty(self) -> bool:
+        return DraftStore(self.paths.drafts).latest() is None
+
+    def _target_argument(self) -> str:
+        return self.target.name if self.target.known else str(self.target.hub_id)
+
+    @property
+    def _any_partition(self) -> Partition:
+        """Before the engine runs, everything is free."""
+        train = self.plan.train or self.plan.serve
+        return Partition(tuple(sorted({*self.plan.serve.cores, *train.cores})), self.plan.serve.gpus)
+
+    @property
+    def _training_partition(self) -> Partition:
+        return self.plan.train or self.plan.serve
+
+    def _python(self, child: str, partition: Partition, argv: list[str], talks: bool = False) -> ChildSpec:
+        # SpecForge imports parts of SGLang, which needs its stand-ins on a CPU
+        env = stand_in_environment() if partition.device == "cpu" else {}
+        return self._spec(child, partition, [sys.executable, *argv], env, talks)
+
+    def _spec(
+        self, child: str, partition: Partition, argv: list[str], env: dict[str, str], talks: bool = False
+    ) -> ChildSpec:
+        inherited = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
+        return ChildSpec(
+            argv=argv,
+            env=inherited | partition_environment(partition, inherited) | env,
+            cores=partition.cores,
+            log=self._log(child),
+            mark=Mark.of(self.paths.state, child),
+            talks=talks,
+        )
+
+    def _log(self, child: str) -> Path:
+        return self.paths.logs / f"{child}.log"
+
+    def _write_training_config(self, target: PreparedTarget) -> Path:
+        path = self.paths.run / "training.json"
+        path.write_text(self._training_config(target).to_json())
+        return path
+
+    def _training_config(self, target: PreparedTarget) -> TrainingConfig:
+        settings, partition = self.settings, self._training_partition
+        return TrainingConfig(
+            target=target.folder,
+            target_name=target.name,
+            target_revision=target.revision,
+            spool=self.paths.spool,
+            drafts=self.paths.drafts,
+            state=self.paths.training,
+            reservoir_size=settings.reservoir_size,
+            device=partition.device,
+            threads=len(partition.cores),
+            dtype="bfloat16" if settings.dtype == "auto" else settings.dtype,
+            draft_vocab_size=_DRAFT_VOCABULARY if target.vocab_size <= _LARGE else _DRAFT_VOCABULARY_OF_LARGE,
+            # one depth more than the engine drafts, so that its last step is trained under its own error too
+            ttt_length=settings.draft_steps + 1,
+            learning_rate=settings.learning_rate,
+            batch_tokens=settings.batch_tokens,
+            max_sample_tokens=settings.max_sample_tokens,
+            cycle_seconds=settings.cycle_seconds,
+            replay_share=settings.replay_share,
+            gate_samples=settings.gate_samples,
+            gate_margin=settings.gate_margin,
+            gate_confidence=settings.gate_confidence,
+            gate_floor=settings.gate_floor,
+            draft_steps=settings.draft_steps,
+            seed=settings.seed,
+        )
+
+
+def spool_size(settings: Settings) -> int:
+    """Bytes of the ring: as set, else a tenth of the free disk, at most 64 GiB. A ring that exists keeps its size."""
+    if settings.spool_size is not None:
+        return settings.spool_size
+    return min(shutil.disk_usage(settings.paths.state).free // 10, 64 * 2**30)
+
+
+def _fetched_folder(log: Path) -> Path:
+    """Where the target step says the checkpoint lies: its last `folder PATH` line."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("folder ")]
+    if not lines:
+        raise TideError("the target's files were not found", remedy=f"{log} may say why")
+    return Path(lines[-1].removeprefix("folder "))

@@ -1,0 +1,75 @@
+"""The appliance at one moment, as plain values: for the control API, the live display and `tide status --json`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.supervisor.core import Core
+from tide_cli.supervisor.messages import ENGINE, TRAINER
+from tide_cli.supervisor.specs import Workshop
+from tide_cli.telemetry.figures import EngineFigures
+
+_EVENTS_SHOWN = 8
+
+
+def make_status(
+    workshop: Workshop,
+    core: Core,
+    pids: Mapping[str, int],
+    figures: EngineFigures | None,
+    events: list[dict[str, Any]],
+    begun: float,
+    now: float,
+) -> dict[str, Any]:
+    """begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to."""
+    settings, learning = workshop.settings, core.learning
+    children = {
+        name: {
+            "state": str(child.state),
+            "pid": pids.get(name),
+            "starts": child.generation,
+            "failures": child.failures,
+            "seconds": round(now - child.since, 3) if child.generation else 0.0,
+            "reason": child.reason,
+        }
+        for name, child in core.children.items()
+    }
+    store = DraftStore(workshop.paths.drafts)
+    return {
+        "state": str(core.state),
+        "reason": core.reason or core.children[ENGINE].reason,
+        "address": address(settings.host, settings.port),
+        "target": workshop.target.name,
+        "state_dir": str(workshop.paths.state),
+        "pid": os.getpid(),
+        "started": begun,
+        "notes": list(workshop.plan.notes),
+        "children": children,
+        "engine": asdict(figures) if figures else None,
+        "spool": dict(learning.totals),
+        "drafts": {"served": learning.served, "latest": store.latest()},
+        "training": {
+            "enabled": TRAINER in core.children,
+            "running": learning.training,
+            "new_tokens": learning.new_tokens,
+            "cycle_tokens": learning.cycle_tokens,
+            "progress": dict(learning.progress),
+        },
+        "gate": dict(learning.last_gate) if learning.last_gate else None,
+        "events": events[-_EVENTS_SHOWN:],
+    }
+
+
+def address(host: str, port: int) -> str:
+    """Base URL of the OpenAI-compatible API, as a client on this machine would write it."""
+    return f"http://{reachable(host)}:{port}/v1"
+
+
+def reachable(host: str) -> str:
+    """A host to connect to, from a host to listen on; IPv6 in brackets."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
