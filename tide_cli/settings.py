@@ -1,4 +1,4 @@
-"""The settings of an appliance. A value comes from a flag, else TIDE_* in the environment, else the file, else the default.
+"""The settings of an appliance: a flag, else TIDE_* in the environment, else the settings file, else the default.
 
 The file is `--config FILE`, `$TIDE_CONFIG` or `~/.config/tide/tide.toml`. Each field's description is
 its documentation: `tide config` lists name, value, origin and description.
@@ -119,11 +119,13 @@ def _read_file(config: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             return tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read the settings file {path}", why=reason, remedy="mend it or pass --config FILE") from None
+        raise UsageError(
+            f"cannot read the settings file {path}", why=reason, remedy="mend it or pass --config FILE"
+        ) from None
 
 
 def _as_usage_error(error: ValidationError, flags: dict[str, Any], from_environment: set[str]) -> UsageError:
@@ -138,4 +140,6 @@ def _as_usage_error(error: ValidationError, flags: dict[str, Any], from_environm
         where = f"TIDE_{name.upper()}"
     else:
         where = f"{name} in the settings file"
-    return UsageError(f"{where}: {first.get('input')!r} is not accepted", why=reason, remedy="`tide config` explains each setting")
+    return UsageError(
+        f"{where}: {first.get('input')!r} is not accepted", why=reason, remedy="`tide config` explains each setting"
+    )

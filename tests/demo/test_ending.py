@@ -12,10 +12,10 @@ import pytest
 
 
 class Demo:
-    """A running `tide demo` whose temporary files all lie in one folder, by which its processes are found too."""
+    """A running `tide demo` with a temporary folder of its own, and a mark that its processes inherit."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        self.temporary = folder / "temporary"
+        self.temporary = folder / "t"  # short: sockets are put into it
         self.temporary.mkdir()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDE_")}
         self.process = subprocess.Popen(
@@ -23,6 +23,7 @@ class Demo:
             env=inherited
             | {
                 "TMPDIR": str(self.temporary),
+                "STARTED_BY_TEST": str(folder),
                 "XDG_CONFIG_HOME": str(folder),
                 "TIDE_CACHE_DIR": str(folder / "cache"),
                 **environment,
@@ -44,8 +45,8 @@ class Demo:
         return self.process.returncode, errors
 
     def processes(self) -> list[str]:
-        """Command lines of what still runs with this temporary folder."""
-        entry = os.fsencode(f"TMPDIR={self.temporary}")
+        """Command lines of what still runs with this mark."""
+        entry = os.fsencode(f"STARTED_BY_TEST={self.temporary.parent}")
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:

@@ -55,6 +55,8 @@ class Worker:
             seen.append(json.loads(line))
             if seen[-1]["event"] == name:
                 return seen
+            if seen[-1]["event"] == "error":
+                break
         raise AssertionError(f"no {name} event; got {seen}; log:\n{self.log.read_text()}")
 
     def end(self) -> int:

@@ -71,5 +71,5 @@ class EngineClient:
         return answer.text
 
     def flush_cache(self) -> None:
-        """Empty the prefix cache, so that no draft is judged on another draft's cached states. Raises httpx.HTTPError."""
+        """Empty the prefix cache: no draft is judged on another one's cached states. Raises httpx.HTTPError."""
         self._http.post("/flush_cache").raise_for_status()

@@ -110,4 +110,3 @@ def stand_in_environment() -> dict[str, str]:
     """PYTHONPATH with the CPU stand-ins first: for the engine and for whatever else imports SGLang on a CPU."""
     inherited = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(STAND_INS), *([inherited] if inherited else [])])}
-

@@ -26,7 +26,7 @@ def convert(target: KnownTarget, folder: Path, say: Callable[[str], None]) -> Pa
     missing or the file is another one.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_intact(folder, target):
             return folder
@@ -41,7 +41,11 @@ def convert(target: KnownTarget, folder: Path, say: Callable[[str], None]) -> Pa
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(scratch, folder)
         except OSError as error:
-            raise TideError(f"cannot write {folder}", why=error.strerror or str(error), remedy="free some space or pass --cache-dir") from None
+            raise TideError(
+                f"cannot write {folder}",
+                why=error.strerror or str(error),
+                remedy="free some space or pass --cache-dir",
+            ) from None
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return folder
@@ -93,5 +97,5 @@ def _is_intact(folder: Path, target: KnownTarget) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

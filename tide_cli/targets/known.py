@@ -35,7 +35,7 @@ def known_targets() -> dict[str, KnownTarget]:
     """Every known target by name, sorted."""
     found = {}
     for path in sorted(configs_folder().glob("*.toml")):
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             fields = tomllib.load(file)
         fields["sglang_arguments"] = tuple(fields.get("sglang_arguments", ()))
         found[path.stem] = KnownTarget(name=path.stem, **fields)

@@ -77,9 +77,7 @@ def _run_child(target: Target, paths: Paths, say: Callable[[str], None]) -> Path
     if target.hub_id and not target.known:
         command[3] = target.hub_id
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
         folder = None
         for line in child.stdout:
             kind, _, rest = line.rstrip("\n").partition(" ")
@@ -92,7 +90,5 @@ def _run_child(target: Target, paths: Paths, say: Callable[[str], None]) -> Path
         lines = [line.removeprefix("tide: ") for line in errors.splitlines() if line.strip()]
         own = [line.removeprefix("tide: ") for line in errors.splitlines() if line.startswith("tide: ")]
         why = own[0] if own else (lines[-1] if lines else f"exit code {child.returncode}")
-        raise TideError(
-            f"target {target.name} could not be prepared", why=why, remedy=own[1] if len(own) > 1 else None
-        )
+        raise TideError(f"target {target.name} could not be prepared", why=why, remedy=own[1] if len(own) > 1 else None)
     return folder

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 import torch
@@ -66,8 +66,8 @@ class Capture:
         self._writer = writer
         self._staging = staging
         self._queue: queue.Queue[Rows | Finished] = queue.Queue(_QUEUED_FORWARDS)
-        self._dropped: set[str] = set()  # requests that lost rows to a full queue
-        self._dropped_total = 0
+        self._lost_rows: set[str] = set()  # running requests that lost rows to a full queue
+        self._lost_ends: deque[str] = deque()  # requests whose end was lost to it
         self._max_in_flight = max_in_flight
         self._in_flight: OrderedDict[str, None] = OrderedDict()
         self._failure: str | None = None
@@ -116,16 +116,16 @@ class Capture:
                 self._put(_finished(req, draft_version))
 
     def counters(self) -> dict[str, int | str]:
-        counters = dict(self._writer.counters()) | {"dropped_queue_full": self._dropped_total}
-        return counters | ({"failure": self._failure} if self._failure else {})
+        return self._writer.counters() | ({"failure": self._failure} if self._failure else {})
 
     def _put(self, item: Rows | Finished) -> None:
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            rids = item.batch.rids if isinstance(item, Rows) else [item.rid]
-            self._dropped.update(rids)
-            self._dropped_total += len(rids)
+            if isinstance(item, Rows):
+                self._lost_rows.update(item.batch.rids)
+            else:
+                self._lost_ends.append(item.rid)
 
     # ------------------------------------------------------------ on the capture thread
 
@@ -133,6 +133,8 @@ class Capture:
         while True:
             item = self._queue.get()
             try:
+                while self._lost_ends:
+                    self._forget(self._lost_ends.popleft(), "queue_full")
                 if isinstance(item, Finished):
                     self._finish(item)
                 else:
@@ -152,9 +154,10 @@ class Capture:
             offsets = [width * i for i in range(len(batch.rids))]
             counts, starts = host["accept_lens"].tolist(), host["starts"].tolist()
         for rid, offset, count, start in zip(batch.rids, offsets, counts, starts, strict=True):
-            if count == 0 or rid in self._dropped or rid.startswith(OWN_REQUEST_PREFIXES):
+            if count == 0 or rid.startswith(OWN_REQUEST_PREFIXES):
                 continue
             self._touch(rid)
+            self._refuse_if_lost(rid)
             self._writer.put_rows(
                 rid, start, host["aux"][offset : offset + count], host["final"][offset : offset + count]
             )
@@ -163,15 +166,26 @@ class Capture:
         self._in_flight[rid] = None
         self._in_flight.move_to_end(rid)
         if len(self._in_flight) > self._max_in_flight:
-            oldest, _ = self._in_flight.popitem(last=False)
-            self._writer.abort(oldest)
+            self._forget(next(iter(self._in_flight)), "aborted")
+
+    def _refuse_if_lost(self, rid: str) -> None:
+        if rid in self._lost_rows:
+            self._lost_rows.discard(rid)
+            self._writer.refuse(rid, "queue_full")
+
+    def _forget(self, rid: str, cause: str) -> None:
+        """Give a request's pages back: it has ended, but not as a sample."""
+        self._in_flight.pop(rid, None)
+        self._lost_rows.discard(rid)
+        self._writer.refuse(rid, cause)
+        self._writer.abort(rid)
 
     def _finish(self, done: Finished) -> None:
-        self._in_flight.pop(done.rid, None)
-        if done.aborted or done.rid in self._dropped:
-            self._dropped.discard(done.rid)
-            self._writer.abort(done.rid)
+        if done.aborted:
+            self._forget(done.rid, "aborted")
             return
+        self._in_flight.pop(done.rid, None)
+        self._refuse_if_lost(done.rid)
         self._writer.finish(
             done.rid,
             done.tokens,

@@ -1,0 +1,30 @@
+"""What every test runs under: no hub, one thread, and on a machine without a GPU the CPU stand-ins for SGLang."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tide_cli.engine.launch import STAND_INS
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+for name in [name for name in os.environ if name.startswith("TIDE_") and not name.startswith("TIDE_WORKLOADS")]:
+    del os.environ[name]  # the tests choose their own settings
+
+if not Path("/dev/nvidia0").exists():
+    # before anything imports SGLang in this process
+    os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+    sys.path.insert(0, str(STAND_INS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever a test or a child process writes to a home folder lands in the temporary one."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        os.environ[name] = str(home)
