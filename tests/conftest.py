@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tide_cli.engine.launch import STAND_INS
+from tide_cli.engine.launch import STAND_INS, cpu_environment
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -18,7 +18,7 @@ for name in [name for name in os.environ if name.startswith("TIDE_") and not nam
 
 if not Path("/dev/nvidia0").exists():
     # before anything imports SGLang in this process
-    os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+    os.environ.update(cpu_environment())
     sys.path.insert(0, str(STAND_INS))
 
 

@@ -65,11 +65,6 @@ DRAFT_EXTEND_BACKEND = HookPoint(
     ("self",),
     "CPU: attention of draft-extend",
 )
-SELECT_TOP_K = HookPoint(
-    "sglang.srt.speculative.spec_utils._select_top_k_tokens_later",
-    ("i", "topk_p", "topk_index", "hidden_states", "scores", "topk"),
-    "CPU: the same function without torch.compile, whose C++ build would stall the first draft",
-)
 VERIFY_GREEDY = HookPoint(
     "sglang.srt.speculative.eagle_utils._verify_uses_greedy",
     ("is_all_greedy",),
@@ -105,7 +100,6 @@ SPECULATION = (WORKER_INIT, WORKER_FORWARD, RESULT_PREFILL, RESULT_DECODE, UPDAT
 CPU = (
     DRAFT_DECODE_BACKEND,
     DRAFT_EXTEND_BACKEND,
-    SELECT_TOP_K,
     VERIFY_GREEDY,
     CHAIN_SAMPLING,
     TOP_K_RENORM,
@@ -138,5 +132,4 @@ def problems(points: Iterable[HookPoint], resolve: Callable[[str], object] = pkg
 
 
 def _parameters(target: object) -> list[str]:
-    # a torch.compile'd function keeps the original, with its signature, on the side
-    return list(inspect.signature(getattr(target, "_torchdynamo_orig_callable", target)).parameters)
+    return list(inspect.signature(target).parameters)

@@ -17,6 +17,8 @@ STAND_INS = Path(__file__).parent / "cpu" / "stand_ins"
 
 # KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
 _CPU_TOTAL_TOKENS = 16384
+# One prefill step at most, so that a long prompt holds up running requests for a second or two, not for half a minute.
+_CPU_PREFILL_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def engine_command(
         argv += ["--max-total-tokens", str(total_tokens)]
     if on_cpu:
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
+        argv += ["--chunked-prefill-size", str(_CPU_PREFILL_TOKENS)]
     if settings.speculation:
         argv += [
             *("--speculative-algorithm", "EAGLE3"),
@@ -100,13 +103,18 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 def _environment(config_file: Path, on_cpu: bool) -> dict[str, str]:
     env = {ENVIRONMENT_VARIABLE: str(config_file), "TOKENIZERS_PARALLELISM": "false"}
-    if on_cpu:
-        env["SGLANG_USE_CPU_ENGINE"] = "1"
-        env |= stand_in_environment()
-    return env
+    return env | (cpu_environment() if on_cpu else {})
 
 
-def stand_in_environment() -> dict[str, str]:
-    """PYTHONPATH with the CPU stand-ins first: for the engine and for whatever else imports SGLang on a CPU."""
+def cpu_environment() -> dict[str, str]:
+    """For every process that imports SGLang or SpecForge on a CPU.
+
+    The stand-ins come first on PYTHONPATH. Small functions that either of them decorates with torch.compile run as
+    they are: a C++ build of each would stall the first request, and needs a compiler.
+    """
     inherited = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join([str(STAND_INS), *([inherited] if inherited else [])])}
+    return {
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(STAND_INS), *([inherited] if inherited else [])]),
+        "TORCHDYNAMO_DISABLE": "1",
+    }

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tide_cli.engine.launch import stand_in_environment
+from tide_cli.engine.launch import cpu_environment
 from tide_cli.errors import TideError
 from tide_cli.hardware.inventory import Inventory, take_inventory
 from tide_cli.hardware.planner import format_cores, make_plan
@@ -130,7 +130,7 @@ def _leftovers(paths: Paths, running: bool) -> Finding:
 def _hooks(on_gpu: bool) -> Finding:
     environment = dict(os.environ)
     if not on_gpu:
-        environment |= {"SGLANG_USE_CPU_ENGINE": "1", **stand_in_environment()}
+        environment |= cpu_environment()
     command = [sys.executable, "-m", "tide_cli.engine.selfcheck"]
     try:
         check = subprocess.run(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tide_cli.drafts.store import DraftStore
-from tide_cli.engine.launch import engine_command, stand_in_environment
+from tide_cli.engine.launch import cpu_environment, engine_command
 from tide_cli.errors import TideError
 from tide_cli.hardware.partition import partition_environment
 from tide_cli.hardware.planner import Partition, Plan
@@ -124,7 +124,7 @@ class Workshop:
 
     def _python(self, child: str, partition: Partition, argv: list[str], talks: bool = False) -> ChildSpec:
         # SpecForge imports parts of SGLang, which needs its stand-ins on a CPU
-        env = stand_in_environment() if partition.device == "cpu" else {}
+        env = cpu_environment() if partition.device == "cpu" else {}
         return self._spec(child, partition, [sys.executable, *argv], env, talks)
 
     def _spec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-from sglang.srt.speculative import eagle_utils, spec_utils
+from sglang.srt.speculative import eagle_utils
 
 from tide_cli.engine import hook_points as points
 from tide_cli.engine.cpu import packed_linear, sampling
@@ -21,10 +21,7 @@ def install_linear() -> None:
 
 
 def install_speculation() -> None:
-    """EAGLE on a CPU: attention of the draft, sampling in verify, no C++ build at the first draft."""
-    compiled = spec_utils._select_top_k_tokens_later
-    plain = getattr(compiled, "_torchdynamo_orig_callable", compiled)
-    HookRegistry.register(points.SELECT_TOP_K.target, plain, HookType.REPLACE)
+    """EAGLE on a CPU: attention of the draft, sampling in verify."""
     HookRegistry.register(points.DRAFT_DECODE_BACKEND.target, _draft_decode_backend, HookType.REPLACE)
     HookRegistry.register(points.DRAFT_EXTEND_BACKEND.target, _draft_extend_backend, HookType.REPLACE)
     HookRegistry.register(points.VERIFY_GREEDY.target, sampling.verify_uses_greedy, HookType.REPLACE)

@@ -1,0 +1,244 @@
+"""The engine with TIDE's plugin against the same target in plain SGLang and in transformers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from engines import Appliance, in_parallel
+from safetensors.torch import load_file, save_file
+from scipy import stats
+
+from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.samples import Sample
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+CHUNK = 512  # tokens that the engine prefills at once on a CPU
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_greedy_output_is_that_of_plain_sglang(
+    appliance: Appliance, prompt_ids: list[list[int]], plain_outputs: list[list[int]], concurrency: int
+) -> None:
+    appliance.flush_cache()
+    answers = appliance.greedy(prompt_ids, len(plain_outputs[0]), concurrency, f"identity-{concurrency}")
+    assert [answer["output_ids"] for answer in answers] == plain_outputs
+    assert all(answer["meta_info"]["spec_verify_ct"] > 0 for answer in answers)
+
+
+def test_captured_states_are_those_of_the_target(
+    appliance: Appliance, model, prompt_ids: list[list[int]], plain_outputs: list[list[int]]
+) -> None:
+    """Every sample of the requests above, and one long enough for a chunked prefill; prefix-cache hits included."""
+    long = [token for ids in prompt_ids for token in ids][: CHUNK + 600]
+    (answer,) = appliance.greedy([long], 4, 1, "chunked")
+    texts = [ids + out for ids, out in zip([*prompt_ids, long], [*plain_outputs, answer["output_ids"]], strict=True)]
+    reader = SpoolReader.open(appliance.state / "spool")
+    compared = chunked = 0
+    for sample in all_samples(reader, until_tokens=long[-8:]):
+        tokens, missing = sample.tokens.tolist(), sample.info.prefix_missing
+        text = next(text for text in texts if text[missing : missing + len(tokens)] == tokens)
+        aux, final = reference_states(model, text[: missing + len(tokens)])
+        # the spool rounds to bfloat16, which keeps 8 bits
+        torch.testing.assert_close(sample.aux.float(), aux[missing:], rtol=2**-8, atol=2e-2)
+        torch.testing.assert_close(sample.final.float(), final[missing:], rtol=2**-8, atol=2e-2)
+        compared += 1
+        chunked += len(tokens) + missing > CHUNK
+    assert compared >= 2 * len(prompt_ids)
+    assert chunked == 1
+    assert any(info.prefix_missing for info in reader.samples())
+
+
+def all_samples(reader: SpoolReader, until_tokens: list[int]) -> list[Sample]:
+    """Everything in the spool, once the sample whose prompt ends with these tokens is there."""
+    while True:
+        samples = [sample for info in reader.samples() if (sample := reader.read(info)) is not None]
+        tails = (sample.tokens[~sample.loss_mask][-len(until_tokens) :].tolist() for sample in samples)
+        if until_tokens in tails:
+            return samples
+
+
+@torch.no_grad()
+def reference_states(model, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """aux [T, 3H] and final [T, H] by transformers."""
+    out = model.model(torch.tensor([tokens]), output_hidden_states=True)
+    layers = model.config.num_hidden_layers
+    aux = torch.cat([out.hidden_states[i][0] for i in (2, layers // 2, layers - 3)], dim=-1)
+    return aux, out.last_hidden_state[0]
+
+
+def test_a_swap_in_the_middle_of_streams_changes_no_token(
+    appliance: Appliance, prompt_ids: list[list[int]], plain_outputs: list[list[int]], tmp_path: Path
+) -> None:
+    version = publish(appliance, tmp_path, change=lambda name, tensor: tensor * 0.5 if "q_proj" in name else tensor)
+    tokens = len(plain_outputs[0])
+    swapped, underway = threading.Event(), threading.Barrier(5)
+
+    def stream(i: int) -> list[int]:
+        ids: list[int] = []
+        request = {
+            "input_ids": prompt_ids[i],
+            "stream": True,
+            "rid": f"stream-{i}",
+            "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
+        }
+        with appliance.http.stream("POST", "/generate", json=request) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: {"):
+                    first = not ids
+                    ids = json.loads(line[6:])["output_ids"]
+                    if first:
+                        underway.wait(timeout=120)
+        assert swapped.wait(timeout=120)
+        return ids
+
+    def swap() -> None:
+        underway.wait(timeout=120)
+        appliance.tide("drafts", "use", version_name(version))
+        swapped.set()
+
+    *streams, _ = in_parallel(5, [*(lambda i=i: stream(i) for i in range(4)), swap])
+    assert streams == plain_outputs[:4]
+    assert appliance.status()["drafts"]["served"] == version
+    appliance.tide("drafts", "use", "v0000")
+
+
+def publish(appliance: Appliance, folder: Path, change) -> int:
+    """A new version in the appliance's store: v0000 with changed tensors."""
+    store = DraftStore(appliance.state / "drafts")
+    manifest = store.manifest(0)
+    folder.mkdir(exist_ok=True)
+    tensors = {name: change(name, tensor) for name, tensor in load_file(store.path(0) / "model.safetensors").items()}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, folder / "model.safetensors")
+    (folder / "config.json").write_bytes((store.path(0) / "config.json").read_bytes())
+    return store.publish(
+        folder,
+        parent=0,
+        target=manifest.target,
+        target_revision=manifest.target_revision,
+        vocab_map_hash=manifest.vocab_map_hash,
+        samples=0,
+        tokens=0,
+        gate=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("missing", "midlayer.self_attn.q_proj.weight"),
+        ("shape", "lm_head.weight"),
+        ("nan", "fc.weight"),
+        ("map", "vocabulary map"),
+        ("damaged", "sha256"),
+        ("unpublished", "v0999"),
+    ],
+)
+def test_a_wrong_draft_is_refused_and_serving_goes_on(
+    appliance: Appliance, tmp_path: Path, wrong: str, named: str
+) -> None:
+    def change(name: str, tensor: torch.Tensor) -> torch.Tensor | None:
+        if wrong == "missing" and name == named:
+            return None
+        if wrong == "shape" and name == named:
+            return tensor[:-1].clone()
+        if wrong == "nan" and name == named:
+            return tensor * float("nan")
+        if wrong == "map" and name == "d2t":
+            return tensor + 1
+        return tensor
+
+    version = 999 if wrong == "unpublished" else publish(appliance, tmp_path, change)
+    if wrong == "damaged":
+        weights = appliance.state / "drafts" / version_name(version) / "model.safetensors"
+        weights.chmod(0o600)
+        with weights.open("r+b") as file:
+            file.seek(-10, 2)
+            file.write(b"tide")
+    refused = appliance.tide("drafts", "use", version_name(version), check=False)
+    assert refused.returncode == 1
+    assert named in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) <= 2
+    assert appliance.status()["drafts"]["served"] == 0
+    assert appliance.generate(text="1 2 3", rid="tide-test", sampling_params={"max_new_tokens": 4})["output_ids"]
+
+
+def test_sampling_at_temperature_1_follows_the_target(appliance: Appliance, model, tokenizer) -> None:
+    """Three tokens, the top 4 of each: the joint distribution is known exactly from transformers."""
+    prompt, keep, rounds = tokenizer("The weather today is").input_ids, 4, 1500
+    params = {"temperature": 1.0, "top_k": keep, "max_new_tokens": 3, "ignore_eos": True, "n": 50}
+    calls = [
+        lambda i=i: appliance.generate(
+            input_ids=prompt, sampling_params=params, rid=[f"tide-{i}-{k}" for k in range(50)]
+        )
+        for i in range(rounds // 50)
+    ]
+    seen: dict[tuple[int, ...], int] = {}
+    for answer in in_parallel(2, calls):
+        for one in answer:
+            key = tuple(one["output_ids"])
+            seen[key] = seen.get(key, 0) + 1
+    expected = joint_top_k(model, prompt, keep, 3)
+    assert set(seen) <= set(expected), "a token outside the top k"
+    total = sum(seen.values())
+    assert total == rounds
+    likely = [key for key, p in expected.items() if p * total >= 5]
+    counts = [seen.get(key, 0) for key in likely]
+    weights = [expected[key] * total for key in likely]
+    counts.append(total - sum(counts))
+    weights.append(total - sum(weights))
+    assert stats.chisquare(counts, weights).pvalue > 1e-3
+
+
+@torch.no_grad()
+def joint_top_k(model, prompt: list[int], keep: int, depth: int) -> dict[tuple[int, ...], float]:
+    """Probability of each continuation of `depth` tokens when each is drawn from the `keep` most probable."""
+    level: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(depth):
+        batch = torch.tensor([prompt + list(key) for key in level])
+        values, ids = model(batch).logits[:, -1].double().softmax(-1).topk(keep)
+        values /= values.sum(-1, keepdim=True)
+        level = {
+            (*key, int(token)): p * float(value)
+            for (key, p), row, tokens in zip(level.items(), values, ids, strict=True)
+            for value, token in zip(row, tokens, strict=True)
+        }
+    return level
+
+
+def test_own_questions_are_not_captured(appliance: Appliance) -> None:
+    before = SpoolReader.open(appliance.state / "spool").totals()["samples"]
+    appliance.generate(text="a b c", rid="tide-own", sampling_params={"max_new_tokens": 8})
+    appliance.generate(text="a b c", rid="theirs", sampling_params={"max_new_tokens": 8})
+    reader = SpoolReader.open(appliance.state / "spool")
+    deadline = threading.Event()
+    while reader.totals()["samples"] == before and not deadline.wait(0.1):
+        pass
+    assert reader.totals()["samples"] == before + 1
+
+
+def test_a_client_that_goes_away_leaves_no_sample(appliance: Appliance) -> None:
+    before = appliance.http.get("/server_info").json()["internal_states"][0]["tide"]["capture"]
+    with (
+        pytest.raises(httpx.ReadTimeout),
+        httpx.Client(base_url=appliance.url, timeout=httpx.Timeout(30, read=2.0), trust_env=False) as impatient,
+    ):
+        impatient.post(
+            "/generate",
+            json={"text": "Count to a thousand", "sampling_params": {"max_new_tokens": 2000, "ignore_eos": True}},
+        )
+    deadline = threading.Event()
+    for _ in range(600):
+        state = appliance.http.get("/server_info").json()["internal_states"][0]["tide"]["capture"]
+        if state.get("dropped_aborted", 0) > before.get("dropped_aborted", 0):
+            break
+        deadline.wait(0.1)
+    else:
+        pytest.fail("the aborted request was not noticed")
+    assert state["samples"] == before["samples"]

@@ -1,0 +1,120 @@
+"""Traffic, spool, cycle, gate, publication, swap: the whole loop, then the way down."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from engines import Appliance, in_parallel
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.workload.generator import generate
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+LOOP_SECONDS = 600
+
+
+def test_traffic_makes_a_better_draft_that_is_served(appliance: Appliance) -> None:
+    store = DraftStore(appliance.state / "drafts")
+    known = store.latest()
+    prompts = generate(seed=3)
+    deadline = time.monotonic() + LOOP_SECONDS
+    while appliance.status()["drafts"]["served"] <= known:
+        assert time.monotonic() < deadline, f"no new draft: {appliance.tide('events').stdout}"
+        messages = [prompt.openai() for prompt in itertools.islice(prompts, 8)]
+        in_parallel(4, [lambda m=m: chat(appliance, m) for m in messages])
+
+    status = appliance.status()
+    served = status["drafts"]["served"]
+    gate = store.manifest(served).gate
+    assert gate["candidate_al"] > gate["served_al"]
+    assert store.manifest(served).tokens > 0
+    assert status["spool"]["tokens"] >= 9000
+    assert appliance.events("swap"), "the swap is an event with its reason"
+    states = appliance.http.get("/server_info").json()["internal_states"]
+    assert [state["tide"]["draft_version"] for state in states] == [served]
+
+
+def chat(appliance: Appliance, messages: list[dict[str, str]]) -> str:
+    answer = appliance.http.post(
+        "/v1/chat/completions",
+        json={"model": "smollm2-135m", "messages": messages, "max_tokens": 64, "temperature": 0},
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
+    """Acceptance length of the served draft on the same requests: by the engine, and by walking what it stored."""
+    from tide_cli.drafts.tensors import read_draft
+    from tide_cli.training.config import TrainingConfig
+    from tide_cli.training.draft_model import load_draft
+    from tide_cli.training.trainer import DraftTrainer
+    from tide_cli.training.walk import walk
+
+    served = appliance.status()["drafts"]["served"]
+    appliance.flush_cache()
+    reader = SpoolReader.open(appliance.state / "spool")
+    last = max(info.id for info in reader.samples())
+    prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=11), 12)]
+    in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+    infos: list = []
+    while len(infos) < 12:  # the last sample becomes visible just after its answer
+        infos = [info for info in reader.samples(since_id=last) if info.draft_version == served]
+    engine_al = sum(info.verify_steps + info.accepted for info in infos) / sum(info.verify_steps for info in infos)
+
+    config = TrainingConfig.from_json((appliance.state / "run" / "training.json").read_text())
+    trainer = DraftTrainer(config, DraftStore(appliance.state / "drafts").path(served))
+    load_draft(trainer.walker, read_draft(DraftStore(appliance.state / "drafts").path(served)))
+    walks = [walk(trainer.walker, reader.read(info), config.draft_steps) for info in infos]
+    walked = sum(w.tokens for w in walks) / sum(w.rounds for w in walks)
+    assert walked == pytest.approx(engine_al, rel=0.06)
+
+
+def test_a_killed_engine_comes_back_with_the_served_draft(appliance: Appliance) -> None:
+    before = appliance.status()
+    os.kill(before["children"]["engine"]["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 240
+    while True:
+        status = appliance.status()
+        if status["state"] == "READY" and status["children"]["engine"]["pid"] != before["children"]["engine"]["pid"]:
+            break
+        assert time.monotonic() < deadline, status
+        time.sleep(0.5)
+    assert status["drafts"]["served"] == before["drafts"]["served"]
+    assert status["children"]["trainer"]["pid"] == before["children"]["trainer"]["pid"]
+    states = appliance.http.get("/server_info").json()["internal_states"]
+    assert [state["tide"]["draft_version"] for state in states] == [before["drafts"]["served"]]
+
+
+def test_down_leaves_nothing(appliance: Appliance) -> None:
+    pids = family(appliance.state)
+    assert pids
+    appliance.tide("down")
+    assert family(appliance.state) == []
+    with pytest.raises(httpx.ConnectError):
+        appliance.http.get("/health")
+    assert appliance.tide("ps", check=False).returncode == 3
+    assert not [path for path in (appliance.state).rglob("*.sock")]
+
+
+def family(state: Path) -> list[int]:
+    """Every process whose command line or environment names the state folder, but this one and its ancestors."""
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mine = str(state) in " ".join([*process.cmdline(), *map(str, process.environ().values())])
+        except psutil.Error:
+            continue
+        if mine and process.pid not in own:
+            found.append(process.pid)
+    return found
