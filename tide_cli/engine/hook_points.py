@@ -90,6 +90,16 @@ LM_HEAD = HookPoint(
     ("self", "hidden_states", "lm_head", "embedding_bias"),
     "CPU: product with the packed head",
 )
+ROTARY = HookPoint(
+    "sglang.srt.layers.rotary_embedding.base.RotaryEmbedding.forward_native",
+    ("self", "positions", "query", "key", "offsets", "fused_set_kv_buffer_arg"),
+    "CPU: rotary embedding in few calls",
+)
+RMS_NORM = HookPoint(
+    "sglang.srt.layers.layernorm.RMSNorm.forward_native",
+    ("self", "x", "residual", "post_residual_addition", "quant_linear"),
+    "CPU: norm in few calls",
+)
 ATTENTION_REGISTRY = HookPoint(
     "sglang.srt.layers.attention.attention_registry.register_attention_backend",
     ("name",),
@@ -107,6 +117,8 @@ CPU = (
     LINEAR_LOADED,
     LINEAR_APPLY,
     LM_HEAD,
+    ROTARY,
+    RMS_NORM,
     ATTENTION_REGISTRY,
 )
 

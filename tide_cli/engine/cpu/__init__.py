@@ -5,8 +5,8 @@ from __future__ import annotations
 
 def install(*, speculation: bool) -> None:
     """Register the CPU support with SGLang's hook registry; called by the plugin, in each SGLang process."""
-    from tide_cli.engine.cpu.install import install_linear, install_speculation
+    from tide_cli.engine.cpu.install import install_model, install_speculation
 
-    install_linear()
+    install_model()
     if speculation:
         install_speculation()

@@ -7,16 +7,18 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.speculative import eagle_utils
 
 from tide_cli.engine import hook_points as points
-from tide_cli.engine.cpu import packed_linear, sampling
+from tide_cli.engine.cpu import elementwise, packed_linear, sampling
 
 ATTENTION_BACKEND = "torch_native"
 
 
-def install_linear() -> None:
-    """Packed products for every unquantised linear layer and both heads, and the attention backend."""
+def install_model() -> None:
+    """Packed products for every unquantised linear layer and both heads, few calls elsewhere, and the attention."""
     HookRegistry.register(points.LINEAR_LOADED.target, _pack_loaded, HookType.AFTER)
     HookRegistry.register(points.LINEAR_APPLY.target, _apply_packed, HookType.AROUND)
     HookRegistry.register(points.LM_HEAD.target, _packed_head, HookType.AROUND)
+    HookRegistry.register(points.ROTARY.target, elementwise.rotary_embedding, HookType.AROUND)
+    HookRegistry.register(points.RMS_NORM.target, elementwise.rms_norm, HookType.AROUND)
     attention_registry.register_attention_backend(ATTENTION_BACKEND)(_attention_backend)
 
 
