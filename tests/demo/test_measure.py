@@ -56,7 +56,9 @@ def test_an_absent_engine_is_an_error_for_people(engine: ScriptedEngine) -> None
 def test_a_pass_sends_every_prompt_once_and_so_many_at_a_time(engine: ScriptedEngine, chat: ChatClient) -> None:
     engine.gate = threading.Barrier(3)  # passes only three requests at a time: fewer would break it
     engine.length = 1.5
-    measured = measure(chat, PROMPTS, 3, 96)
+    counted: list[int] = []
+    measured = measure(chat, PROMPTS, 3, 96, counted.append)
+    assert counted == [1, 2, 3, 4, 5, 6]
     assert measured.acceptance_length == 1.5
     assert measured.by_domain == {"sql": 1.5, "python": 1.5, "support": 1.5}
     assert measured.output_tok_s > 0
@@ -66,7 +68,7 @@ def test_a_pass_sends_every_prompt_once_and_so_many_at_a_time(engine: ScriptedEn
 def test_answers_of_one_token_cannot_be_measured(engine: ScriptedEngine, chat: ChatClient) -> None:
     engine.tokens = 1
     with pytest.raises(TideError, match="nothing can be measured"):
-        measure(chat, PROMPTS, 2, 1)
+        measure(chat, PROMPTS, 2, 1, lambda n: None)
 
 
 def test_drafts_are_compared_in_turns_each_on_an_empty_cache(engine: ScriptedEngine, chat: ChatClient) -> None:
@@ -79,17 +81,38 @@ def test_drafts_are_compared_in_turns_each_on_an_empty_cache(engine: ScriptedEng
         engine.length = lengths[version]
 
     said: list[str] = []
-    result = compare(chat, use_draft, [0, 3], PROMPTS, concurrency=2, max_tokens=96, rounds=3, say=said.append)
+    steps: list[str] = []
+    result = compare(
+        chat,
+        use_draft,
+        [0, 3],
+        PROMPTS,
+        concurrency=2,
+        max_tokens=96,
+        rounds=3,
+        say=said.append,
+        progress=steps.append,
+    )
     assert {version: measured.acceptance_length for version, measured in result.items()} == lengths
     assert used == [0, 3, 3, 0, 0, 3]
     assert [kind for kind, _ in engine.journal] == ["use", "/flush_cache", *["chat"] * len(PROMPTS)] * 6
+    assert steps[-1] == "round 3 of 3, v0003: 6 of 6"
     assert len(said) == 6
     assert said[0].startswith("round 1 of 3, v0000: acceptance length 1.00, ")
 
 
 def test_one_draft_alone_is_measured_too(engine: ScriptedEngine, chat: ChatClient) -> None:
+    said: list[str] = []
     result = compare(
-        chat, lambda version: None, [2], PROMPTS, concurrency=2, max_tokens=96, rounds=2, say=lambda line: None
+        chat,
+        lambda version: None,
+        [2],
+        PROMPTS,
+        concurrency=2,
+        max_tokens=96,
+        rounds=2,
+        say=said.append,
+        progress=said.append,
     )
     assert list(result) == [2]
 

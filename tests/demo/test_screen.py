@@ -71,7 +71,8 @@ def test_the_picture_holds_phase_traffic_results_and_the_appliance() -> None:
     with screen:
         screen.phase("measuring")
         screen.say("round 1 of 3")
+        screen.progress("3 of 12")
         screen.update(status(), FIGURES)
     picture = console.export_text()
-    for words in ("TIDE demo", "measuring", "round 1 of 3", "12 requests answered", "READY", "4,100 tokens"):
+    for words in ("TIDE demo", "measuring", "round 1 of 3", "3 of 12", "12 requests answered", "READY", "4,100 tokens"):
         assert words in picture

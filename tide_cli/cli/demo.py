@@ -43,7 +43,7 @@ def demo(
     options = DemoOptions(minutes, workload, concurrency, keep, state_dir)
     result = run_demo(options, make_screen(console))
     console.print(as_table(result))
-    console.print(verdict(result), highlight=False)
+    console.print(verdict(result), highlight=False, soft_wrap=True)
     if json:
         print(as_json(result), flush=True)
     return int(ExitCode.DONE if result.improved else ExitCode.FAILED)

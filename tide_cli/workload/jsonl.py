@@ -1,0 +1,97 @@
+"""A workload of the user's own: one JSON object a line, with `messages` as in an OpenAI chat request.
+
+`domain` is optional and only used to report on kinds of prompts apart. Other keys are ignored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import UsageError
+from tide_cli.workload.prompt import Prompt, Workload
+
+_ROLES = ("system", "user", "assistant")
+_FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
+
+
+def file_workload(path: Path, seed: int, measured: int) -> Workload:
+    """A quarter of the file's prompts, at most `measured`, is kept for measuring; the rest is sent over and over.
+
+    Which ones, and in which order, is drawn with `seed`. Raises UsageError for an unusable file.
+    """
+    prompts = read_prompts(path)
+    distinct = list(dict.fromkeys(prompts))
+    if len(distinct) < _FEWEST:
+        raise UsageError(
+            f"{path} holds {len(distinct)} different prompts",
+            why="a quarter of them is kept for measuring",
+            remedy=f"give at least {_FEWEST}",
+        )
+    random.Random(seed).shuffle(distinct)
+    kept = min(measured, len(distinct) // 4)
+    return Workload(tuple(distinct[:kept]), itertools.cycle(distinct[kept:]))
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Every prompt of a JSONL file; empty lines are skipped. Raises UsageError naming the line and what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read the workload {path}", why=error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read the workload {path}", why=f"byte {error.start} is not UTF-8") from None
+    # not splitlines(): JSON strings may hold line separators other than \n
+    prompts = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            prompts.append(_prompt(line))
+        except ValueError as error:
+            raise UsageError(
+                f"{path}, line {number}",
+                why=str(error),
+                remedy='a line looks like {"messages": [{"role": "user", "content": "Hello"}]}',
+            ) from None
+    if not prompts:
+        raise UsageError(f"the workload {path} is empty", remedy="write one JSON object with `messages` a line")
+    return prompts
+
+
+def _prompt(line: str) -> Prompt:
+    """Raises ValueError with the reason in words."""
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    messages = record.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ValueError("`messages` is missing" if messages is None else "`messages` is not a list of messages")
+    domain = record.get("domain", "file")
+    if not isinstance(domain, str):
+        raise ValueError("`domain` is not a text")
+    read = tuple(_messages(messages))
+    if read[-1][0] != "user":
+        raise ValueError(f"the last message is from the {read[-1][0]}, not the user")
+    return Prompt(domain, read)
+
+
+def _messages(messages: list[Any]) -> Iterator[tuple[str, str]]:
+    for index, message in enumerate(messages, start=1):
+        if not isinstance(message, dict):
+            raise ValueError(f"message {index} is not an object")
+        role, content = message.get("role"), message.get("content")
+        if role not in _ROLES:
+            raise ValueError(f"message {index} has the role {role!r}, not one of {', '.join(_ROLES)}")
+        if not isinstance(content, str) or not content.strip():
+            raise ValueError(f"message {index} has no text in `content`")
+        yield role, content
