@@ -10,6 +10,8 @@ from pathlib import Path
 
 # sockaddr_un.sun_path holds 108 bytes on Linux, the closing NUL included.
 _MAX_SOCKET_PATH = 107
+# SGLang's processes talk over sockets in the temporary folder, with names of up to about 30 bytes.
+_MAX_SCRATCH_PATH = _MAX_SOCKET_PATH - 32
 
 
 def default_state_dir() -> Path:
@@ -46,6 +48,7 @@ class Paths:
     training: Path  # the trainer's own state between cycles
     logs: Path  # engine.log, trainer.log, supervisor.log
     run: Path  # configuration handed to the children, leftovers' record
+    scratch: Path  # temporary files of the children; emptied at every start and end
     database: Path  # events and the served version (written by the supervisor alone)
     lock: Path  # held by the running supervisor
     socket: Path  # the control API
@@ -64,9 +67,10 @@ class Paths:
             training=state / "training",
             logs=state / "logs",
             run=state / "run",
+            scratch=_short(state / "tmp", _MAX_SCRATCH_PATH, state),
             database=state / "tide.db",
             lock=state / "lock",
-            socket=_socket_path(state),
+            socket=_short(state / "control.sock", _MAX_SOCKET_PATH, state),
         )
 
     def as_dict(self) -> dict[str, str]:
@@ -74,10 +78,9 @@ class Paths:
         return {name: str(path) for name, path in asdict(self).items()}
 
 
-def _socket_path(state: Path) -> Path:
-    """The control socket: in the state folder, or in the temporary folder where that path is too long."""
-    inside = state / "control.sock"
-    if len(os.fsencode(inside)) <= _MAX_SOCKET_PATH:
+def _short(inside: Path, limit: int, state: Path) -> Path:
+    """`inside` the state folder where its path is short enough for a socket, else a name in the temporary folder."""
+    if len(os.fsencode(inside)) <= limit:
         return inside
     digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tide-{os.getuid()}-{digest}.sock"
+    return Path(tempfile.gettempdir()) / f"tide-{os.getuid()}-{digest}-{inside.name}"

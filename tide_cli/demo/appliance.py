@@ -24,7 +24,6 @@ from tide_cli.supervisor.ports import check_port
 
 _HOST = "127.0.0.1"
 _PORTS = range(20000, 30000)  # below those that the kernel gives to outgoing connections
-_LONGEST_SOCKET_FOLDER = 94  # bytes of path: SGLang puts sockets named tmpXXXXXXXX there, and 107 are the limit
 _LOOK_EVERY = 0.5  # seconds between two looks at the status
 _LONGEST_SILENCE = 120.0  # seconds a living supervisor may leave unanswered
 _MARGIN = 30.0  # seconds beyond the children's own bound until the supervisor is killed
@@ -67,37 +66,16 @@ def _free_port() -> int:
 
 @contextmanager
 def state_folder(wanted: Path | None, keep: bool) -> Iterator[Path]:
-    """Yields `wanted`, which stays, or one inside a temporary folder that is removed at the end unless `keep`.
-
-    The temporary files of all processes that are started meanwhile go into the temporary folder too: SGLang leaves
-    some of its own behind.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="tide-demo-"))
-    temporary = folder / "tmp"
-    try:
-        temporary.mkdir()
-        with _temporary_files_in(temporary):
-            yield wanted.expanduser().absolute() if wanted else folder / "state"
-    finally:
-        shutil.rmtree(temporary if keep and not wanted else folder)
-
-
-@contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
-    before, cached = os.environ.get("TMPDIR"), tempfile.tempdir
-    if len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
-        yield
+    """Yields `wanted`, which stays, or a temporary folder that is removed at the end unless `keep`."""
+    if wanted:
+        yield wanted.expanduser().absolute()
         return
-    # this process and the supervisor must agree on it: a control socket may lie there (tide_cli.paths)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    folder = Path(tempfile.mkdtemp(prefix="tide-demo-"))
     try:
-        yield
+        yield folder
     finally:
-        tempfile.tempdir = cached
-        if before is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = before
+        if not keep:
+            shutil.rmtree(folder)
 
 
 class Appliance:

@@ -67,6 +67,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             )
         check_port(settings.host, settings.port)
         _check_disk(workshop)
+        shutil.rmtree(paths.scratch, ignore_errors=True)  # of a former appliance, all of whose processes have ended
+        make_private(paths.scratch)
         lock.describe(**_holder(settings))
         with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
             if found:
@@ -77,6 +79,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
         raise
     finally:
+        shutil.rmtree(paths.scratch, ignore_errors=True)
         lock.release()
 
 

@@ -130,7 +130,7 @@ class Workshop:
     def _spec(
         self, child: str, partition: Partition, argv: list[str], env: dict[str, str], talks: bool = False
     ) -> ChildSpec:
-        inherited = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
+        inherited = dict(os.environ) | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(self.paths.scratch)}
         return ChildSpec(
             argv=argv,
             env=inherited | partition_environment(partition, inherited) | env,

@@ -1,16 +1,18 @@
 """Matrix products with weights packed once for oneDNN, so that verifying a few tokens costs about one.
 
 `torch.nn.functional.linear` on a CPU lays the weight out anew in each call: four rows cost up to twice one row. A
-product with a packed weight is flat over a few rows. Fewer than four rows are filled up with zeros: that is the
-fastest shape of the kernel (measured with fp32 and bf16: 29 ms against 38 ms for all products of SmolLM2-135M), and
-each row then comes out with the same bits whatever rows stand beside it, which keeps speculative output equal to
-plain decoding.
+product with a packed weight is flat over a few rows. Fewer than four rows are filled up to four: that is the fastest
+shape of the kernel (measured with fp32: 29 ms against 38 ms for all products of SmolLM2-135M), and each row then comes
+out with the same bits whatever rows stand beside it, which keeps speculative output equal to plain decoding.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
-import torch.nn.functional as F
+
+_product = torch.ops.mkldnn._linear_pointwise.default
 
 _PACKED = "_tide_packed_weight"
 _MIN_ROWS = 4
@@ -35,9 +37,17 @@ def linear(layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -
     if packed is None or x.dtype != layer.weight.dtype or x.dim() != 2:
         return None
     rows = x.shape[0]
-    if rows < _MIN_ROWS:
-        x = F.pad(x, (0, 0, 0, _MIN_ROWS - rows))
-    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")[:rows]
+    if rows >= _MIN_ROWS:
+        return _product(x, packed, bias, "none", [], "")
+    filled = _filler(x.shape[1], x.dtype)
+    filled[:rows].copy_(x)
+    return _product(filled, packed, bias, "none", [], "")[:rows]
+
+
+@cache
+def _filler(width: int, dtype: torch.dtype) -> torch.Tensor:
+    """[4, width] to fill few rows up in; what its other rows hold does not matter. For the scheduler's thread alone."""
+    return torch.zeros(_MIN_ROWS, width, dtype=dtype)
 
 
 def repack(model: torch.nn.Module) -> None:
