@@ -171,14 +171,14 @@ def test_a_wrong_draft_is_refused_and_serving_goes_on(
 
 def test_sampling_at_temperature_1_follows_the_target(appliance: Appliance, model, tokenizer) -> None:
     """Three tokens, the top 4 of each: the joint distribution is known exactly from transformers."""
-    prompt, keep, rounds = tokenizer("The weather today is").input_ids, 4, 1500
-    params = {"temperature": 1.0, "top_k": keep, "max_new_tokens": 3, "ignore_eos": True, "n": 50}
-    calls = [
-        lambda i=i: appliance.generate(
-            input_ids=prompt, sampling_params=params, rid=[f"tide-{i}-{k}" for k in range(50)]
-        )
-        for i in range(rounds // 50)
-    ]
+    prompt, keep, rounds, batch = tokenizer("The weather today is").input_ids, 4, 1500, 50
+    params = {"temperature": 1.0, "top_k": keep, "max_new_tokens": 3, "ignore_eos": True}
+
+    def some(i: int) -> list[dict]:
+        rids = [f"tide-{i}-{k}" for k in range(batch)]
+        return appliance.generate(input_ids=[prompt] * batch, rid=rids, sampling_params=params)
+
+    calls = [lambda i=i: some(i) for i in range(rounds // batch)]
     seen: dict[tuple[int, ...], int] = {}
     for answer in in_parallel(2, calls):
         for one in answer:
