@@ -13,7 +13,9 @@ from tide_cli.engine.launch import STAND_INS, cpu_environment
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-for name in [name for name in os.environ if name.startswith("TIDE_") and not name.startswith("TIDE_WORKLOADS")]:
+for name in [
+    name for name in os.environ if name.startswith("TIDE_") and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES")
+]:
     del os.environ[name]  # the tests choose their own settings
 
 if not Path("/dev/nvidia0").exists():

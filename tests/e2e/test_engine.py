@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tide_cli.spool.samples import Sample
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 CHUNK = 512  # tokens that the engine prefills at once on a CPU
+SAMPLES = int(os.environ.get("TIDE_TEST_SAMPLES", "600"))  # drawn at temperature 1; more of them see smaller errors
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -171,7 +173,7 @@ def test_a_wrong_draft_is_refused_and_serving_goes_on(
 
 def test_sampling_at_temperature_1_follows_the_target(appliance: Appliance, model, tokenizer) -> None:
     """Three tokens, the top 4 of each: the joint distribution is known exactly from transformers."""
-    prompt, keep, rounds, batch = tokenizer("The weather today is").input_ids, 4, 1500, 50
+    prompt, keep, rounds, batch = tokenizer("The weather today is").input_ids, 4, SAMPLES, 50
     params = {"temperature": 1.0, "top_k": keep, "max_new_tokens": 3, "ignore_eos": True}
 
     def some(i: int) -> list[dict]:
