@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from tiny_target import HIDDEN, Target
 
 from tide_cli.drafts.store import DraftStore
@@ -74,3 +77,27 @@ def test_weights_are_published_in_the_asked_precision(config: TrainingConfig, da
 def test_a_store_with_drafts_is_left_alone(config: TrainingConfig, day_zero: Path) -> None:
     assert publish_day_zero(config) == 0
     assert DraftStore(config.drafts).versions() == [0]
+
+
+def test_the_first_draft_starts_from_the_targets_last_layer(target: Target, day_zero: Path) -> None:
+    tensors, last = read_draft(day_zero), target.model.model.layers[-1]
+    assert torch.equal(tensors["midlayer.mlp.down_proj.weight"], last.mlp.down_proj.weight.detach())
+    halves = tensors["midlayer.self_attn.v_proj.weight"].chunk(2, 1)
+    assert torch.equal(halves[0] + halves[1], last.self_attn.v_proj.weight.detach())
+    aux = torch.arange(3.0 * HIDDEN)
+    assert torch.equal(tensors["fc.weight"] @ aux, aux[2 * HIDDEN :])
+
+
+def test_a_target_of_another_kind_gives_a_random_layer_of_the_same_shape(
+    target: Target, config: TrainingConfig, day_zero: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "experts"
+    shutil.copytree(target.folder, other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.layers.5.mlp.experts.gate_up_proj"] = weights.pop("model.layers.5.mlp.up_proj.weight")
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    expected = {name: tensor.shape for name, tensor in read_draft(day_zero).items()}
+    publish_day_zero(replace(config, target=other, drafts=tmp_path / "other"))
+    tensors = read_draft(tmp_path / "other" / "v0000")
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    assert 0.01 < tensors["midlayer.mlp.down_proj.weight"].std() < 0.03

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from specforge.algorithms.eagle3 import model as specforge_model
 from tiny_target import Target
 from torch import Tensor
 
@@ -15,8 +16,6 @@ from tide_cli.training.batches import collate
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.draft_model import build_draft, load_draft
 from tide_cli.training.eagle3_rows import GeneratedRowsEagle3
-
-from specforge.algorithms.eagle3 import model as specforge_model  # isort: skip
 
 
 class _PlainLogSoftmaxLoss:

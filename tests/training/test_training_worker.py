@@ -17,7 +17,9 @@ from tiny_target import Target, fill_spool
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft
+from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.cycle import Cycles
 from tide_cli.training.state import read_progress
 
 Event = dict[str, Any]
@@ -84,17 +86,23 @@ def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], Worker]]:
         worker.close()
 
 
-def test_cycles_publish_a_better_draft_and_survive_a_restart(
+def test_a_life_of_cycles(
     target: Target, config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
 ) -> None:
-    fill_spool(config, target.samples(40))
+    """One test, since a start of the process takes seconds: what it says, publishes, keeps and survives."""
     store = DraftStore(config.drafts)
     worker = start(config)
     assert worker.until("ready")[0]["seconds"] > 0
 
+    worker.send(cmd="train", served=0)
+    assert worker.until("cycle_end")[-1]["reason"] == "there is no sample to train on"
+    for nonsense in ({"cmd": "train"}, {"cmd": "dance"}, {"cmd": "train", "served": True}):
+        worker.send(**nonsense)
+        assert "not a command" in worker.until("error")[-1]["message"]
     worker.send(cmd="train", served=7)
-    assert "v0007" in worker.until("error")[-1]["message"]  # the cycle has ended, the worker goes on
+    assert "v0007" in worker.until("error")[-1]["message"]  # that cycle has ended, the worker goes on
 
+    fill_spool(config, target.samples(40))
     trained = 0
     for _ in range(10):  # cycles go on from each other's weights until one passes
         worker.send(cmd="train", served=0)
@@ -110,63 +118,37 @@ def test_cycles_publish_a_better_draft_and_survive_a_restart(
     assert events["published"]["parent"] == 0
     assert events["cycle_end"]["published"] == events["published"]["version"] == 1
     store.verify(1)
-    assert store.manifest(1).parent == 0
-    assert store.manifest(1).tokens == trained
-    assert store.manifest(1).vocab_map_hash == store.manifest(0).vocab_map_hash
+    manifest = store.manifest(1)
+    assert (manifest.parent, manifest.tokens) == (0, trained)
+    assert manifest.vocab_map_hash == store.manifest(0).vocab_map_hash
     assert torch.equal(read_draft(store.path(1))["t2d"], read_draft(store.path(0))["t2d"])
+    assert not list(config.state.glob("candidate-*"))
     assert worker.end() == 0
 
     saved = read_progress(config.state)
     assert saved is not None
-    assert saved.parent == 1
-    again = start(config)
+    assert (saved.parent, saved.tokens) == (1, 0)
+    again = start(replace(config, cycle_seconds=3600.0))
     again.until("ready")
     again.send(cmd="train", served=1)
+    again.until("progress")
+    again.send(cmd="cancel")
     end = again.until("cycle_end")[-1]
-    assert end["cycle"] == saved.cycle + 1
-    progress = read_progress(config.state)
-    assert progress is not None
-    assert progress.steps > saved.steps or end["reason"].endswith("served draft")
-    again.send(cmd="stop")
-    assert again.process.wait(60) == 0
+    assert (end["cycle"], end["published"], end["reason"]) == (saved.cycle + 1, None, "cancelled")
+    continued = read_progress(config.state)
+    assert continued is not None
+    assert continued.parent == 1
+    assert continued.steps > saved.steps
+
+    again.send(cmd="train", served=0)  # rolled back: the weights in training are given up
+    again.until("progress")
+    assert again.end() == 0  # in the middle of a cycle
+    restarted = read_progress(config.state)
+    assert restarted is not None
+    assert restarted.parent == 0
+    assert restarted.cycle == continued.cycle + 1
 
 
-def test_cancel_ends_a_cycle_early_and_keeps_what_was_learnt(
-    target: Target, config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
-) -> None:
-    fill_spool(config, target.samples(8))
-    worker = start(replace(config, cycle_seconds=3600.0))
-    worker.until("ready")
-    worker.send(cmd="train", served=0)
-    worker.until("progress")
-    worker.send(cmd="cancel")
-    end = worker.until("cycle_end")[-1]
-    assert (end["published"], end["reason"]) == (None, "cancelled")
-    worker.send(cmd="train", served=0)
-    worker.until("progress")
-    assert worker.end() == 0  # in the middle of a cycle
-    saved = read_progress(config.state)
-    assert saved is not None
-    assert saved.steps > 0
-    assert saved.cycle == 2
-
-
-def test_without_samples_a_cycle_says_so_and_nonsense_is_answered(
-    config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
-) -> None:
-    worker = start(config)
-    worker.until("ready")
-    worker.send(cmd="train", served=0)
-    assert worker.until("cycle_end")[-1]["reason"] == "there is no sample to train on"
-    for nonsense in ({"cmd": "train"}, {"cmd": "dance"}, {"cmd": "train", "served": True}):
-        worker.send(**nonsense)
-        assert "not a command" in worker.until("error")[-1]["message"]
-    assert worker.end() == 0
-
-
-def test_an_empty_store_is_an_error_with_a_reason(
-    config: TrainingConfig, start: Callable[[TrainingConfig], Worker]
-) -> None:
-    worker = start(config)
-    assert "no draft" in worker.until("error")[-1]["message"]
-    assert worker.process.wait(60) == 1
+def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> None:
+    with pytest.raises(TideError, match="no draft"):
+        Cycles(config, lambda event: None, lambda: None)

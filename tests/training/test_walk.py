@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from specforge.modeling.draft import Eagle3DraftModel
-from tiny_target import Target
+from tiny_target import Target, tiny_config
 from torch import Tensor
 
 from tide_cli.drafts.tensors import read_draft
 from tide_cli.spool.samples import Sample
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.day_zero import publish_day_zero
 from tide_cli.training.draft_model import build_draft, load_draft
 from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.walk import walk
@@ -49,12 +50,14 @@ def _decode(draft: Eagle3DraftModel, sample: Sample, steps: int) -> tuple[int, i
     return len(text) - sample.info.prompt_tokens, rounds
 
 
-@pytest.fixture
-def trained(target: Target, config: TrainingConfig, day_zero: Path) -> Eagle3DraftModel:
+@pytest.fixture(scope="module")
+def trained(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Eagle3DraftModel:
     """A draft that has learnt a little, so that chains of every length occur."""
-    trainer = DraftTrainer(config, day_zero)
+    config = tiny_config(target, tmp_path_factory.mktemp("walk"))
+    publish_day_zero(config)
+    trainer = DraftTrainer(config, config.drafts / "v0000")
     samples = target.samples(8)
-    for _ in range(40):
+    for _ in range(30):
         trainer.step(samples)
     load_draft(trainer.walker, trainer.tensors())
     return trainer.walker
@@ -64,7 +67,7 @@ def trained(target: Target, config: TrainingConfig, day_zero: Path) -> Eagle3Dra
 @torch.no_grad()
 def test_a_walk_counts_the_rounds_of_real_decoding(trained: Eagle3DraftModel, target: Target, steps: int) -> None:
     found, expected = [], []
-    for sample in target.samples(8, seed=1):
+    for sample in target.samples(5, seed=1):
         walked = walk(trained, sample, steps)
         assert walked is not None
         found.append((walked.tokens, walked.rounds))

@@ -76,6 +76,35 @@ def make_target(folder: Path) -> Target:
     return Target(folder, model)
 
 
+def tiny_config(target: Target, folder: Path) -> TrainingConfig:
+    """Folders below folder; a draft vocabulary that leaves some of the target's tokens out."""
+    return TrainingConfig(
+        target=target.folder,
+        target_name="tiny",
+        target_revision="r1",
+        spool=folder / "spool",
+        drafts=folder / "drafts",
+        state=folder / "state",
+        reservoir_size=2**20,
+        device="cpu",
+        threads=1,
+        dtype="float32",
+        draft_vocab_size=280,
+        ttt_length=3,
+        learning_rate=1e-2,
+        batch_tokens=128,
+        max_sample_tokens=128,
+        cycle_seconds=3.0,
+        replay_share=0.25,
+        gate_samples=16,
+        gate_margin=0.02,
+        gate_confidence=0.9,
+        gate_floor=0.5,
+        draft_steps=3,
+        seed=0,
+    )
+
+
 def fill_spool(config: TrainingConfig, samples: list[Sample], held_out_share: float = 0.3) -> None:
     """Write the samples as the engine would."""
     writer = SpoolWriter.open(

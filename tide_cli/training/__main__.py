@@ -1,0 +1,39 @@
+"""`python -m tide_cli.training`: `worker --config FILE --events-fd N`, or `day-zero --config FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tide_cli.errors import TideError
+from tide_cli.training.config import TrainingConfig
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tide_cli.training", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    worker = verbs.add_parser("worker", help="train on command until told to stop")
+    worker.add_argument("--config", type=Path, required=True)
+    worker.add_argument("--events-fd", type=int, required=True)
+    day_zero = verbs.add_parser("day-zero", help="publish the first draft where there is none")
+    day_zero.add_argument("--config", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    try:
+        config = TrainingConfig.from_json(options.config.read_text())
+        if options.verb == "worker":
+            from tide_cli.training.worker import run
+
+            return run(config, options.events_fd)
+        from tide_cli.drafts.manifest import version_name
+        from tide_cli.training.day_zero import publish_day_zero
+
+        print(version_name(publish_day_zero(config)))
+        return 0
+    except TideError as error:
+        print("\n".join(f"tide: {line}" for line in error.lines()), file=sys.stderr)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""What the trainer process is told at its start: one JSON file, written by the supervisor. No torch here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import TideError
+
+_PATHS = ("target", "spool", "drafts", "state")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Paths are absolute folders, sizes bytes, times seconds, lengths tokens; most fields are settings of that name."""
+
+    target: Path  # the target's checkpoint folder
+    target_name: str
+    target_revision: str
+    spool: Path
+    drafts: Path
+    state: Path  # the trainer's own: masters, optimiser, progress
+    reservoir_size: int
+    device: str  # 'cpu' or 'cuda'
+    threads: int
+    dtype: str  # 'float32' or 'bfloat16': what drafts are published in
+    draft_vocab_size: int
+    ttt_length: int  # depths of the draft's own chain that are trained
+    learning_rate: float
+    batch_tokens: int
+    max_sample_tokens: int
+    cycle_seconds: float
+    replay_share: float
+    gate_samples: int
+    gate_margin: float
+    gate_confidence: float
+    gate_floor: float
+    draft_steps: int  # drafts per round in the walk, as in the engine
+    seed: int
+
+    def to_json(self) -> str:
+        """One JSON object, a key for each field."""
+        values = {name: str(value) if name in _PATHS else value for name, value in asdict(self).items()}
+        return json.dumps(values, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainingConfig:
+        """The inverse of `to_json`. Raises TideError, naming the keys, for missing or unknown ones."""
+        try:
+            values: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise TideError("the trainer's configuration is not JSON", why=str(error)) from None
+        known = {field.name for field in fields(cls)}
+        if wrong := sorted(known ^ values.keys()):
+            raise TideError(f"the trainer's configuration has missing or unknown keys: {', '.join(wrong)}")
+        return cls(**{name: Path(value) if name in _PATHS else value for name, value in values.items()})

@@ -1,0 +1,193 @@
+"""One training cycle: train for its time, judge the result, publish it or not."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tide_cli.adaptation.gate import GateDecision
+from tide_cli.drafts.manifest import version_name
+from tide_cli.drafts.store import DraftStore
+from tide_cli.drafts.tensors import read_draft, vocab_map_hash
+from tide_cli.errors import TideError
+from tide_cli.spool.samples import Sample
+from tide_cli.training.batches import plan_pass
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.judge import judge
+from tide_cli.training.material import Material
+from tide_cli.training.state import Progress, load_state, read_progress, save_state
+from tide_cli.training.trainer import DraftTrainer
+
+_REPORT_SECONDS = 2.0
+_CANDIDATE = "candidate-"
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Cancelled(Exception):
+    """A command ended the cycle early; what was learned so far is kept."""
+
+
+class Cycles:
+    """Runs cycles one after another around a resident trainer.
+
+    The weights in training survive a cycle that did not pass and a restart of the process. They are given up for
+    the served draft's when another version is served than the one they descend from, or when they are clearly worse.
+    """
+
+    def __init__(self, config: TrainingConfig, emit: Emit, check: Callable[[], None]) -> None:
+        """Load everything. `check` is called between optimiser steps and between walks, and raises Cancelled.
+
+        TideError where the draft store is empty or target and draft do not fit.
+        """
+        self.config, self._emit, self._check = config, emit, check
+        self._store = DraftStore(config.drafts)
+        self._material = Material(config)
+        saved = read_progress(config.state)
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in config.state.glob(_CANDIDATE + "*"):  # of a process that was killed while it published
+            shutil.rmtree(leftover, ignore_errors=True)
+        known = self._store.versions()
+        if not known:
+            raise TideError(f"there is no draft in {config.drafts}", remedy="`tide up` makes the first one")
+        start = saved.parent if saved and saved.parent in known else known[-1]
+        self.trainer = DraftTrainer(config, self._store.path(start))
+        resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
+        self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
+        self._diverged = False  # the weights in training are spoilt
+        self._random = random.Random(f"{config.seed}/{self.progress.cycle}")
+
+    def run(self, served: int) -> int | None:
+        """One cycle against the served version; the number of the version it published, or None.
+
+        Emits progress, gate, published and cycle_end events. TideError for a broken version or a full disk; the cycle
+        has then ended without a cycle_end event.
+        """
+        started = time.monotonic()
+        self.progress.cycle += 1
+        published, reason = None, "cancelled"
+        try:
+            served_tensors = self._take_up(served)
+            if not self._train(started):
+                reason = "there is no sample to train on"
+            else:
+                verdict = judge(self.config, self.trainer, self._material, served_tensors, self._check)
+                decision, reason = verdict.decision, verdict.decision.reason
+                self._report_gate(decision)
+                if decision.passed:
+                    published = self._publish(served, decision)
+                elif verdict.clearly_worse:
+                    self._restart_from(served, served_tensors)
+                    reason += "; going back to the served draft"
+        except Cancelled:
+            pass
+        self.save()
+        seconds = round(time.monotonic() - started, 3)
+        self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
+        return published
+
+    def save(self) -> None:
+        """Keep masters, optimiser and progress for the next life of the process, unless they are spoilt."""
+        if self._diverged:
+            return
+        save_state(self.config.state, self.trainer, self.progress)
+
+    def _take_up(self, served: int) -> dict[str, Any]:
+        """The served version's tensors; the weights in training are replaced by them unless they descend from them."""
+        self._store.verify(served)
+        tensors = read_draft(self._store.path(served))
+        if served != self.progress.parent or self._diverged:
+            self._restart_from(served, tensors)
+        return tensors
+
+    def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
+        self.trainer.restart_from(tensors)
+        self._diverged = False
+        self.progress = Progress(parent=version, cycle=self.progress.cycle)
+
+    def _train(self, started: float) -> bool:
+        """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""
+        tokens, step, reported = 0, 0, started
+        for samples in self._batches():
+            self._check()
+            result = self.trainer.step(samples)
+            if not math.isfinite(result.loss):
+                self._diverged = True
+                raise TideError("training diverged: the loss is not a number", remedy="lower learning_rate")
+            step, tokens = step + 1, tokens + result.tokens
+            self.progress.steps += 1
+            self.progress.samples += len(samples)
+            self.progress.tokens += result.tokens
+            now = time.monotonic()
+            last = now - started >= self.config.cycle_seconds
+            if last or now - reported >= _REPORT_SECONDS:
+                reported = now
+                self._emit_cycle(
+                    "progress",
+                    step=step,
+                    loss=round(result.loss, 4),
+                    tokens_s=round(tokens / (now - started), 1),
+                    elapsed_s=round(now - started, 3),
+                    budget_s=self.config.cycle_seconds,
+                    tokens=tokens,
+                )
+            if last:
+                break
+        return step > 0
+
+    def _batches(self) -> Iterator[list[Sample]]:
+        """Batches of samples, pass after pass over what the spool holds by then; ends when it holds none."""
+        config = self.config
+        while True:
+            fresh, old = self._material.training()
+            empty = True
+            for refs in plan_pass(
+                fresh, old, replay_share=config.replay_share, batch_tokens=config.batch_tokens, rng=self._random
+            ):
+                if samples := [sample for ref in refs if (sample := ref.read()) is not None]:
+                    empty = False
+                    yield samples
+            if empty:
+                return
+
+    def _publish(self, served: int, decision: GateDecision) -> int:
+        with tempfile.TemporaryDirectory(prefix=_CANDIDATE, dir=self.config.state) as folder:
+            self.trainer.export(Path(folder))
+            version = self._store.publish(
+                Path(folder),
+                parent=served,
+                target=self.config.target_name,
+                target_revision=self.config.target_revision,
+                vocab_map_hash=vocab_map_hash(self.trainer.draft.d2t),
+                samples=self.progress.samples,
+                tokens=self.progress.tokens,
+                gate=_figures(decision),
+            )
+        self.progress.parent, self.progress.samples, self.progress.tokens = version, 0, 0
+        print(f"published {version_name(version)} from {version_name(served)}: {decision.reason}", flush=True)
+        self._emit_cycle("published", version=version, parent=served)
+        return version
+
+    def _report_gate(self, decision: GateDecision) -> None:
+        self._emit_cycle("gate", **_figures(decision), passed=decision.passed)
+
+    def _emit_cycle(self, event: str, **values: Any) -> None:
+        self._emit({"event": event, "cycle": self.progress.cycle, **values})
+
+
+def _figures(decision: GateDecision) -> dict[str, Any]:
+    bound = decision.lower_bound
+    return {
+        "candidate_al": round(decision.candidate_al, 4),
+        "served_al": round(decision.served_al, 4),
+        "gain": round(decision.gain, 4),
+        "lower_bound": None if bound is None else round(bound, 4),
+        "samples": decision.samples,
+        "reason": decision.reason,
+    }

@@ -1,0 +1,69 @@
+"""The gate with figures: candidate and served draft walk the same held-out samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, decide, gain_lower_bound
+from tide_cli.spool.samples import Sample
+from tide_cli.training.batches import Ref
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.draft_model import load_draft
+from tide_cli.training.material import Material
+from tide_cli.training.trainer import DraftTrainer
+from tide_cli.training.walk import walk
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's decision; clearly_worse: the served draft would pass against the candidate by the same measure."""
+
+    decision: GateDecision
+    clearly_worse: bool
+
+
+def judge(
+    config: TrainingConfig,
+    trainer: DraftTrainer,
+    material: Material,
+    served: Mapping[str, Tensor],
+    check: Callable[[], None],
+) -> Verdict:
+    """Walk both drafts as they are or would be published, and decide. `check` may raise between samples."""
+    newest, old = (_readable(refs) for refs in material.held_out())
+    walks: list[tuple[list[Walk], list[Walk]]] = []
+    for tensors in (trainer.tensors(), served):
+        load_draft(trainer.walker, tensors)
+        walks.append((_walks(config, trainer, newest, check), _walks(config, trainer, old, check)))
+    (candidate, old_candidate), (now, old_now) = walks
+    decision = decide(
+        candidate,
+        now,
+        margin=config.gate_margin,
+        confidence=config.gate_confidence,
+        seed=config.seed,
+        floor=config.gate_floor,
+        old_candidate=old_candidate,
+        old_served=old_now,
+    )
+    enough = len(candidate) >= MINIMUM_SAMPLES
+    loss = gain_lower_bound(now, candidate, confidence=config.gate_confidence, seed=config.seed) if enough else 0.0
+    return Verdict(decision, clearly_worse=loss > config.gate_margin)
+
+
+def _readable(refs: Sequence[Ref]) -> list[Sample]:
+    return [sample for ref in refs if (sample := ref.read()) is not None]
+
+
+def _walks(
+    config: TrainingConfig, trainer: DraftTrainer, samples: Sequence[Sample], check: Callable[[], None]
+) -> list[Walk]:
+    walks = []
+    for sample in samples:
+        check()
+        if (walked := walk(trainer.walker, sample, config.draft_steps)) is not None:
+            walks.append(walked)
+    return walks

@@ -1,0 +1,64 @@
+"""What there is to train on and to be judged by: the spool's newest samples, and old ones from the reservoir.
+
+The reservoir is fed here, with every sample that is read anyway, so that nothing is read for its sake alone.
+"""
+
+from __future__ import annotations
+
+from tide_cli.spool.index import INDEX_FILE
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.reservoir import Reservoir
+from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.training.batches import Ref
+from tide_cli.training.config import TrainingConfig
+
+# A pass goes over at most this many of the newest samples: older traffic is the reservoir's business.
+_NEWEST = 256
+
+RESERVOIR_FOLDER = "reservoir"
+
+
+class Material:
+    """Lists samples anew at every call: traffic goes on while a cycle trains."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self._config = config
+        self._reservoir = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
+        self._offered: set[int] = set()
+        self._spool: SpoolReader | None = None
+
+    def training(self) -> tuple[list[Ref], list[Ref]]:
+        """(fresh, old): the newest training samples, and those of the reservoir that are not among them."""
+        fresh = self._listed("train", _NEWEST)
+        ids = {info.id for info in fresh}
+        old = [kept for kept in self._reservoir.samples() if kept.info.split == "train" and kept.info.id not in ids]
+        return (
+            [Ref(info.tokens, lambda info=info: self._read(info)) for info in fresh],
+            [Ref(kept.info.tokens, kept.read) for kept in old],
+        )
+
+    def held_out(self) -> tuple[list[Ref], list[Ref]]:
+        """(newest, old) samples that no draft was trained on, at most `gate_samples` of each."""
+        count = self._config.gate_samples
+        newest = self._listed("held_out", count)
+        ids = {info.id for info in newest}
+        old = [kept for kept in self._reservoir.samples() if kept.info.split == "held_out" and kept.info.id not in ids]
+        return (
+            [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
+            [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
+        )
+
+    def _listed(self, split: str, newest: int) -> list[SampleInfo]:
+        if self._spool is None:
+            if not (self._config.spool / INDEX_FILE).is_file():
+                return []  # nothing has been captured yet
+            self._spool = SpoolReader.open(self._config.spool)
+        return self._spool.samples(split=split, newest=newest)
+
+    def _read(self, info: SampleInfo) -> Sample | None:
+        assert self._spool is not None  # `info` came from it
+        sample = self._spool.read(info)
+        if sample is not None and info.id not in self._offered:
+            self._offered.add(info.id)
+            self._reservoir.offer(sample)
+        return sample

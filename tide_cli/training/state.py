@@ -1,0 +1,97 @@
+"""The trainer's memory between two lives of the process: fp32 masters, Adam's moments, and how far it has come."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tide_cli.errors import TideError
+from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
+
+_FILE = "trainer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass
+class Progress:
+    """parent: the version that the weights in training descend from. samples, tokens: trained on since that version.
+
+    steps: optimiser steps since the weights were last restarted. cycle: number of the last cycle.
+    """
+
+    parent: int
+    cycle: int = 0
+    steps: int = 0
+    samples: int = 0
+    tokens: int = 0
+
+
+def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
+    """Write everything into one file of `folder`, replaced as a whole. TideError where the disk does not take it."""
+    tensors, steps = {}, 0
+    for name, master in trainer.masters().items():
+        tensors[f"master.{name}"] = master.detach().cpu()
+        state = trainer.optimizer.optimizer.state.get(master)
+        if state:
+            steps = int(state["step"])
+            tensors |= {f"{moment}.{name}": state[moment].cpu() for moment in _MOMENTS}
+    metadata = {"progress": json.dumps(asdict(progress)), "adam_steps": str(steps)}
+    new = folder / (_FILE + ".new")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        save_file(tensors, new, metadata=metadata)
+        new.chmod(0o600)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.replace(folder / _FILE)
+    except (OSError, SafetensorError) as error:  # the latter is how the library reports a failed write
+        new.unlink(missing_ok=True)
+        why = getattr(error, "strerror", None) or str(error)
+        raise TideError(
+            f"cannot save the training state in {folder}", why=why, remedy="make room on that disk"
+        ) from None
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """How far the saved state had come; None where there is none that can be read."""
+    try:
+        with safe_open(folder / _FILE, "pt") as file:
+            return Progress(**json.loads(file.metadata()["progress"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+@torch.no_grad()
+def load_state(folder: Path, trainer: DraftTrainer) -> bool:
+    """Take up masters and moments of `folder`; False, with the trainer unchanged, where they are not of this draft."""
+    masters = trainer.masters()
+    try:
+        with safe_open(folder / _FILE, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, the handle is no dict
+            steps = int(file.metadata()["adam_steps"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return False
+    kinds = ("master", *_MOMENTS) if steps else ("master",)
+    shapes = {f"{kind}.{name}": master.shape for kind in kinds for name, master in masters.items()}
+    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+        return False
+    optimizer = trainer.optimizer.optimizer
+    for name, master in masters.items():
+        master.copy_(tensors[f"master.{name}"])
+        if steps:
+            moments = {moment: tensors[f"{moment}.{name}"].to(master.device) for moment in _MOMENTS}
+            optimizer.state[master] = {"step": torch.tensor(float(steps), device=master.device)} | moments
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # no optimiser step came before: it came in another life
+        for _ in range(min(steps, 2 * WARMUP_STEPS)):  # the rate is constant after the warm-up
+            trainer.optimizer.scheduler.step()
+    trainer.masters_changed()
+    return True

@@ -1,0 +1,134 @@
+"""SpecForge's EAGLE3 training step around one resident draft, with fp32 masters and Adam state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from specforge.modeling.target.target_head import TargetHead
+from specforge.optimizer import BF16Optimizer
+from specforge.runtime.contracts import TrainBatch
+from specforge.training.backend import FSDPTrainingBackend, ParallelConfig
+from specforge.training.controller import TrainerCore
+from specforge.training.strategies.base import Eagle3TrainStrategy
+from torch import Tensor
+
+from tide_cli.drafts.tensors import read_draft
+from tide_cli.spool.samples import Sample
+from tide_cli.training.batches import collate
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.draft_model import BUFFERS, DTYPES, build_draft, load_draft, write_draft
+from tide_cli.training.eagle3_rows import GeneratedRowsEagle3
+from tide_cli.training.target_weights import TargetWeights
+
+# The rate is constant after the warm-up: training has no end that a schedule could be stretched over.
+WARMUP_STEPS, _ENDLESS = 10, 10**9
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step. tokens: rows of the batch, padding not counted."""
+
+    loss: float
+    tokens: int
+
+
+class _Head(TargetHead):
+    """SpecForge's target head around a weight [V, H] that is already there; its own way of reading one is narrower."""
+
+    def __init__(self, weight: Tensor) -> None:
+        torch.nn.Module.__init__(self)
+        self.fc = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+        self.fc.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+
+class DraftTrainer:
+    """The draft in training, and a second one of the same make for walks in the published precision."""
+
+    def __init__(self, config: TrainingConfig, draft_folder: Path) -> None:
+        """Read the target's embedding and head and the draft to start from. TideError where they do not fit."""
+        self.config = config
+        self.device = torch.device(config.device)
+        self.published_dtype = DTYPES[config.dtype]
+        self.compute_dtype = torch.bfloat16 if _fast_bfloat16(self.device) else torch.float32
+        self.draft_config: dict[str, Any] = json.loads((draft_folder / "config.json").read_text())
+        target = TargetWeights.read(config.target, self.compute_dtype)
+        embedding = target.embedding.to(self.device)
+        attention = "sdpa" if self.device.type == "cpu" else "flex_attention"
+        config_file = draft_folder / "config.json"
+        self.draft = build_draft(config_file, embedding, dtype=self.compute_dtype, attention=attention)
+        self.walker = build_draft(config_file, embedding, dtype=self.published_dtype, attention="sdpa").eval()
+        tensors = read_draft(draft_folder)
+        load_draft(self.draft, tensors)
+        head = _Head(target.head.to(self.device))
+        model = GeneratedRowsEagle3(self.draft, length=config.ttt_length, attention_backend=attention)
+        self._backend = FSDPTrainingBackend(ParallelConfig())
+        self._backend.prepare_model(model, wrap=False)
+        self._core = TrainerCore(Eagle3TrainStrategy(model, target_head=head, compact_teacher=True), self._backend)
+        self.restart_from(tensors)
+
+    def restart_from(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a draft's weights, with the optimiser as new. TideError where they do not fit."""
+        load_draft(self.draft, tensors)
+        optimizer = BF16Optimizer(
+            self.draft,
+            lr=self.config.learning_rate,
+            total_steps=_ENDLESS,
+            warmup_ratio=WARMUP_STEPS / _ENDLESS,
+            lr_scheduler="constant",
+        )
+        for group in optimizer.optimizer.param_groups:  # a tenth of a step on a CPU when it is not fused
+            group["fused"], group["foreach"] = True, False
+        # the masters are made from the module's weights, which may have been rounded
+        for (name, _), master in zip(self._trained(), optimizer.fp32_params, strict=True):
+            master.data.copy_(tensors[name])
+        self._backend.set_optimizer(optimizer)
+
+    def step(self, samples: Sequence[Sample]) -> Step:
+        """Train on one batch of samples, at least one."""
+        tensors = collate(samples, self.config.max_sample_tokens, self.compute_dtype)
+        batch = TrainBatch(
+            sample_ids=[str(sample.info.id) for sample in samples],
+            strategy="eagle3",
+            tensors={name: tensor.to(self.device) for name, tensor in tensors.items()},
+            metadata={"target_repr": "hidden_state"},
+        )
+        result = self._core.train_step(batch)
+        return Step(loss=float(result.loss), tokens=int(tensors["attention_mask"].sum()))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The draft as it stands: the fp32 masters and the vocabulary map. Copies, by SGLang's names."""
+        masters = {n: m.detach().clone() for (n, _), m in zip(self._trained(), self.optimizer.fp32_params, strict=True)}
+        return masters | {name: getattr(self.draft, name).clone() for name in BUFFERS}
+
+    def export(self, folder: Path) -> None:
+        """Write model.safetensors and config.json of the draft as it stands into an existing folder."""
+        write_draft(folder, self.tensors(), self.draft_config, self.published_dtype)
+
+    @property
+    def optimizer(self) -> BF16Optimizer:
+        return self._backend.optimizer
+
+    def masters(self) -> dict[str, Tensor]:
+        """Name -> fp32 master, the very tensors that the optimiser updates."""
+        return {name: master for (name, _), master in zip(self._trained(), self.optimizer.fp32_params, strict=True)}
+
+    def masters_changed(self) -> None:
+        """Bring the module's weights in line after the masters were written from outside."""
+        with torch.no_grad():
+            for (_, weight), master in zip(self._trained(), self.optimizer.fp32_params, strict=True):
+                weight.copy_(master)
+
+    def _trained(self) -> list[tuple[str, Tensor]]:
+        return [(name, weight) for name, weight in self.draft.named_parameters() if weight.requires_grad]
+
+
+def _fast_bfloat16(device: torch.device) -> bool:
+    """bfloat16 products are twice as fast as fp32 ones where the processor has them, and slower where it has not."""
+    if device.type != "cpu":
+        return True
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

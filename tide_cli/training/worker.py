@@ -1,0 +1,134 @@
+"""The trainer process: commands as JSON lines on stdin, events as JSON lines on a descriptor of their own.
+
+Commands: {"cmd": "train", "served": 7}, {"cmd": "cancel"}, {"cmd": "stop"}. Events: ready, progress, gate, published,
+cycle_end, error. stdout and stderr are the log. The end of stdin means that the supervisor is gone: the process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+from tide_cli.errors import TideError
+from tide_cli.training.config import TrainingConfig
+
+_Command = dict[str, Any]
+_STOP: _Command = {"cmd": "stop"}
+
+
+class Events:
+    """Writes events, one JSON object a line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8")
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._file.write(json.dumps(event) + "\n")
+
+
+class Inbox:
+    """Commands that have arrived, read on a thread: one must be noticed between two optimiser steps."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._queue: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._waiting: _Command | None = None
+        self.stopping = False
+        threading.Thread(target=self._receive, args=(lines,), name="commands", daemon=True).start()
+
+    def _receive(self, lines: Iterable[str]) -> None:
+        try:
+            for line in lines:
+                if not line.strip():
+                    continue
+                try:
+                    command = json.loads(line)
+                    self._queue.put(command if isinstance(command, dict) else {"cmd": command})
+                except json.JSONDecodeError:
+                    self._queue.put({"cmd": line.strip()})
+        finally:
+            self._queue.put(_STOP)
+
+    def next(self) -> _Command:
+        """The next command, waited for. 'stop' from the moment that one has arrived."""
+        if self.stopping:
+            return _STOP
+        command, self._waiting = self._waiting, None
+        command = command or self._queue.get()
+        self.stopping = command.get("cmd") == "stop"
+        return command
+
+    def check(self) -> None:
+        """Raise Cancelled when a cancel or stop has arrived. A train command meanwhile waits; the newest one counts."""
+        from tide_cli.training.cycle import Cancelled
+
+        while not self._queue.empty():
+            command = self._queue.get()
+            match command.get("cmd"):
+                case "stop":
+                    self.stopping = True
+                    raise Cancelled
+                case "cancel":
+                    self._waiting = None
+                    raise Cancelled
+                case _:
+                    self._waiting = command
+
+
+def run(config: TrainingConfig, descriptor: int) -> int:
+    """Serve commands until stop or the end of stdin. Returns the exit code."""
+    started = time.monotonic()
+    events = Events(descriptor)
+    inbox = Inbox(sys.stdin)
+    try:
+        _serve(config, events, inbox, started)
+    except BrokenPipeError:
+        return 0  # nobody listens any more
+    except TideError as error:
+        _report(events, error)
+        return 1
+    return 0
+
+
+def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float) -> None:
+    import torch
+
+    torch.set_num_threads(config.threads)
+    from tide_cli.training.cycle import Cycles
+
+    cycles = Cycles(config, events, inbox.check)
+    events({"event": "ready", "seconds": round(time.monotonic() - started, 3)})
+    while True:
+        command = inbox.next()
+        match command.get("cmd"):
+            case "stop":
+                cycles.save()
+                return
+            case "cancel":
+                continue  # no cycle runs
+            case "train" if type(command.get("served")) is int:
+                try:
+                    cycles.run(command["served"])
+                except BrokenPipeError:
+                    cycles.save()
+                    raise
+                except Exception as error:  # one bad cycle must not end the process
+                    _report(events, error)
+            case _:
+                events({"event": "error", "message": f"not a command: {json.dumps(command)}"})
+
+
+def _report(events: Events, error: Exception) -> None:
+    if isinstance(error, TideError):
+        message = "; ".join(error.lines())
+    else:
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}"
+    print(message, file=sys.stderr, flush=True)
+    events({"event": "error", "message": message})
