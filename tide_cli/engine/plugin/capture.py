@@ -130,19 +130,22 @@ class Capture:
     # ------------------------------------------------------------ on the capture thread
 
     def _write_forever(self) -> None:
-        while True:
-            item = self._queue.get()
-            try:
-                while self._lost_ends:
-                    self._forget(self._lost_ends.popleft(), "queue_full")
-                if isinstance(item, Finished):
-                    self._finish(item)
-                else:
-                    self._write_rows(item)
-            except Exception as error:  # capture may end, serving goes on
-                logger.exception("tide: capture stopped")
-                self._failure = f"{type(error).__name__}: {error}"
-                return
+        try:
+            while True:
+                self._write_next()
+        except Exception as error:  # capture may end, serving goes on
+            logger.exception("tide: capture stopped")
+            self._failure = f"{type(error).__name__}: {error}"
+
+    def _write_next(self) -> None:
+        """Wait for the next item and write it."""
+        item = self._queue.get()
+        while self._lost_ends:
+            self._forget(self._lost_ends.popleft(), "queue_full")
+        if isinstance(item, Finished):
+            self._finish(item)
+        else:
+            self._write_rows(item)
 
     def _write_rows(self, rows: Rows) -> None:
         host = rows.copy.wait()
