@@ -97,7 +97,8 @@ class Capture:
         rids = [req.rid for req in batch.reqs]
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             return ForwardBatch(rids, list(batch.prefix_lens), list(batch.extend_lens))
-        return ForwardBatch(rids, batch.seq_lens, None)
+        # a copy: the capture thread reads it when the scheduler may have gone on to the next step
+        return ForwardBatch(rids, batch.seq_lens.clone(), None)
 
     def after_forward(self, before: ForwardBatch | None, output) -> None:
         if before is None:
