@@ -44,8 +44,8 @@ def make_plan(
     Raises UsageError for cores that are malformed or not ours to use.
     """
     notes: list[str] = []
-    serve = _named_cores("serve_cores", serve_cores, inventory.cores)
-    train = _named_cores("train_cores", train_cores, inventory.cores) if training else ()
+    serve: Sequence[int] = _named_cores("serve_cores", serve_cores, inventory.cores)
+    train: Sequence[int] = _named_cores("train_cores", train_cores, inventory.cores) if training else ()
     if train_cores and not training:
         notes.append("train_cores has no effect: training is off")
     if not training:
