@@ -18,6 +18,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tide_cli.errors import UsageError
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
 
+# Variables of TIDE's that are no settings: the settings file, what children inherit, the installer's, the tests'.
+_OTHER_VARIABLES = {
+    "TIDE_CONFIG",
+    "TIDE_APPLIANCE",
+    "TIDE_CHILD",
+    "TIDE_ENGINE_CONFIG",
+    "TIDE_TORCH_INDEX",
+    "TIDE_WORKLOADS",
+    "TIDE_TEST_SAMPLES",
+}
+
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) if unit}
 
@@ -108,6 +119,12 @@ def load_settings(flags: dict[str, Any] | None = None, config: Path | None = Non
         return Settings(**merged)
     except ValidationError as error:
         raise _as_usage_error(error, flags, from_environment) from None
+
+
+def unknown_variables() -> list[str]:
+    """Names in the environment that look like settings of TIDE's but are none: misspelt ones, most likely."""
+    known = {f"TIDE_{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
+    return sorted(name for name in os.environ if name.startswith("TIDE_") and name not in known)
 
 
 def _environment_names() -> set[str]:

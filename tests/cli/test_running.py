@@ -85,8 +85,10 @@ def test_a_detached_start_that_fails_says_why(tmp_path: Path) -> None:
         *("--spool-size", "1MiB"),
     )
     assert answer.returncode == 1
-    assert answer.stderr.splitlines()[0].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
-    assert len(answer.stderr.splitlines()) == 2
+    lines = answer.stderr.splitlines()  # what it did, then why it ended
+    assert lines[0].startswith("tide: draft started")
+    assert lines[1].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
+    assert len(lines) == 3
     assert tide("ps", "--state-dir", tmp_path / "state").returncode == 3
 
 

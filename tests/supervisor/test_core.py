@@ -367,3 +367,10 @@ def test_whatever_happens_a_stop_ends_everything(events: list[tuple[float, Messa
     assert history.core.finished
     assert sum(isinstance(action, Finish) for action in decided) <= 1
     assert history.tell(Tick()) == []
+
+
+def test_tokens_trained_on_before_a_restart_do_not_count_again() -> None:
+    learning = Learning(cycle_tokens=100, trained_at=43)
+    assert learning.new_tokens == 0  # before the spool has been looked at
+    learning.totals = {"tokens": 431}
+    assert learning.new_tokens == 388

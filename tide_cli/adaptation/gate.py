@@ -70,7 +70,10 @@ def decide(
     gain, count = candidate_al - served_al, len(candidate)
     lower = None
     if count < MINIMUM_SAMPLES:
-        passed, reason = False, f"{count} held-out samples, at least {MINIMUM_SAMPLES} are needed"
+        passed, reason = (
+            False,
+            f"{count} held-out sample{'' if count == 1 else 's'}, at least {MINIMUM_SAMPLES} are needed",
+        )
     else:
         lower = gain_lower_bound(candidate, served, confidence=confidence, seed=seed)
         passed = lower > margin

@@ -67,7 +67,7 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _usage(error: Any) -> int:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")  # pydantic's prefix
     if message:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "tide"

@@ -41,7 +41,12 @@ def demo(
         raise UsageError(f"--minutes {minutes} is not accepted", remedy="give a number of minutes, for example 15")
     console = Console(stderr=json)
     options = DemoOptions(minutes, workload, concurrency, keep, state_dir)
-    result = run_demo(options, make_screen(console))
+    try:
+        result = run_demo(options, make_screen(console))
+    except KeyboardInterrupt:
+        kept = " its folder stays" if options.stays else " nothing is left behind"
+        console.print(f"interrupted: the demo has ended,{kept}")
+        raise
     console.print(as_table(result))
     console.print(verdict(result), highlight=False, soft_wrap=True)
     if json:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
+_PROGRESS = {"leftovers", "started", "ready"}  # kinds of events that a detached start tells of
+
+
 def _flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text, show_default=False)
 
@@ -104,8 +107,29 @@ def _foreground(settings: Settings) -> int:
 def _detached(settings: Settings, wait: bool) -> int:
     from tide_cli.supervisor.detach import start_detached, wait_for
 
+    told = 0
+
+    def enough(status: dict[str, Any]) -> bool:
+        nonlocal told
+        for event in status["events"]:
+            if event["id"] > told and event["time"] >= status["started"]:
+                told = event["id"]
+                if event["kind"] in _PROGRESS:
+                    complain([event["text"]])
+        return not wait or status["state"] == "READY"
+
     process = start_detached(settings)
-    status = wait_for(settings, process, lambda status: status["state"] == "READY" if wait else True)
-    complain([f"detached, pid {status['pid']}; `tide ps` shows it, `tide down` ends it"])
+    status = wait_for(settings, process, enough)
+    which = _which(settings)
+    complain([f"detached, pid {status['pid']}; `tide ps{which}` shows it, `tide down{which}` ends it"])
+    if status["state"] != "READY":
+        complain([f"it answers when `tide ps{which}` says READY, usually after about a minute"])
     print(status["address"])
     return 0
+
+
+def _which(settings: Settings) -> str:
+    """What the other commands need to find this appliance: nothing where they would look there anyway."""
+    from tide_cli.cli.where import appliance_paths
+
+    return "" if appliance_paths(None).state == settings.state_dir else f" --state-dir {settings.state_dir}"

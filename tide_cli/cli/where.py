@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tide_cli.cli.output import complain
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def appliance_paths(state_dir: Path | None, config: Path | None = None) -> Paths
 
 def settings_for(state_dir: Path | None, config: Path | None, **flags: Any) -> Settings:
     """The settings in force. Raises UsageError."""
-    from tide_cli.settings import load_settings
+    from tide_cli.settings import load_settings, unknown_variables
 
+    if unknown := unknown_variables():
+        complain([f"{', '.join(unknown)} in the environment: no such setting; `tide config` lists them"])
     return load_settings({"state_dir": state_dir, **flags}, config)

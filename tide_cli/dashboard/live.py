@@ -20,7 +20,7 @@ def live_status(console: Console, status: Callable[[], dict[str, Any]]) -> Itera
     """Shows status() until the block ends; its last state stays on the screen."""
     with Live(
         console=console,
-        get_renderable=lambda: render_status(status(), time.time()),
+        get_renderable=lambda: render_status(status(), time.time(), hint="Ctrl-C ends it"),
         refresh_per_second=_PER_SECOND,
         redirect_stdout=False,
         redirect_stderr=False,

@@ -23,8 +23,8 @@ STATE_STYLES = {
 _QUIET = {"started", "exited"}  # events whose news the states show too
 
 
-def render_status(status: dict[str, Any], now: float) -> RenderableType:
-    """status: as `GET /v1/status` answers; now: unix seconds."""
+def render_status(status: dict[str, Any], now: float, hint: str | None = None) -> RenderableType:
+    """status: as `GET /v1/status` answers; now: unix seconds; hint: what a key does, for the lower border."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(ratio=1)
@@ -35,12 +35,12 @@ def render_status(status: dict[str, Any], now: float) -> RenderableType:
     if events := [event for event in news if event["kind"] not in _QUIET]:
         parts += [Text(), _events(events)]
     title = Text.assemble("TIDE  ", (status["state"], STATE_STYLES.get(status["state"], "bold cyan")))
-    return Panel(Group(*parts), title=title, title_align="left", subtitle="Ctrl-C ends it", subtitle_align="right")
+    return Panel(Group(*parts), title=title, title_align="left", subtitle=hint, subtitle_align="right")
 
 
 def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]]:
     ready = status["state"] == "READY"
-    address = Text(status["address"], style="bold" if ready else "dim")
+    address = Text(status["address"], style="bold") if ready else Text(f"{status['address']}  not answering", "dim")
     rows: list[tuple[str, RenderableType]] = [
         ("target", Text(status["target"])),
         ("address", address),
@@ -48,7 +48,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("processes", _children(status["children"])),
         ("engine", Text(_engine(status["engine"]))),
         ("captured", Text(_spool(status["spool"]))),
-        ("draft", Text(_drafts(status["drafts"]))),
+        ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
     ]
     if status["gate"]:
@@ -75,7 +75,9 @@ def _engine(figures: dict[str, Any] | None) -> str:
     length = figures["accept_length"]
     accepted = "acceptance length -" if length is None else f"acceptance length {length:.2f}"
     load = f"{figures['running']} running, {figures['queued']} queued"
-    return f"{figures['tok_s']:.1f} tok/s   {accepted}   {load}"
+    # the engine's own figure is some steps old, and 0 until the first of them
+    speed = "- tok/s" if figures["running"] and not figures["tok_s"] else f"{figures['tok_s']:.1f} tok/s"
+    return f"{speed}   {accepted}   {load}"
 
 
 def _spool(totals: dict[str, int]) -> str:
@@ -86,11 +88,12 @@ def _spool(totals: dict[str, int]) -> str:
     return f"{count(totals.get('tokens', 0))} tokens in {count(totals.get('samples', 0))} samples{lost}"
 
 
-def _drafts(drafts: dict[str, int | None]) -> str:
+def _drafts(drafts: dict[str, int | None], ready: bool) -> str:
     if drafts["served"] is None:
         return f"none served, newest {version(drafts['latest'])}"
     newer = drafts["latest"] not in (None, drafts["served"])
-    return f"{version(drafts['served'])} served" + (f", newest {version(drafts['latest'])}" if newer else "")
+    role = "served" if ready else "to be served"
+    return f"{version(drafts['served'])} {role}" + (f", newest {version(drafts['latest'])}" if newer else "")
 
 
 def _training(training: dict[str, Any]) -> RenderableType:

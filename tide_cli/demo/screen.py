@@ -48,12 +48,18 @@ class LiveScreen(Screen):
     """Redraws one picture."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False)
         self._begun = time.monotonic()
         self._phase = self._progress = ""
         self._said: list[str] = []
         self._status: dict[str, Any] | None = None
         self._traffic: TrafficFigures | None = None
+        self._live = Live(
+            console=console,
+            get_renderable=self._picture,  # drawn anew even while nothing is heard: the clock goes on
+            refresh_per_second=2,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def __enter__(self) -> LiveScreen:
         self._live.start()
@@ -64,21 +70,18 @@ class LiveScreen(Screen):
 
     def phase(self, text: str) -> None:
         self._phase, self._progress = text, ""
-        self._draw()
+        self._status = None  # of the phase before
 
     def say(self, text: str) -> None:
         self._said = [*self._said, f"{clock(time.time())}  {text}"][-_SAID:]
-        self._draw()
 
     def progress(self, text: str) -> None:
         self._progress = text
-        self._draw()
 
     def update(self, status: dict[str, Any], traffic: TrafficFigures | None) -> None:
         self._status, self._traffic = status, traffic
-        self._draw()
 
-    def _draw(self) -> None:
+    def _picture(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(ratio=1)
@@ -91,7 +94,7 @@ class LiveScreen(Screen):
         parts: list[RenderableType] = [table, *(Text(line) for line in self._said)]
         panel = Panel(Group(*parts), title="TIDE demo", title_align="left")
         below = [] if self._status is None else [render_status(self._status, time.time())]
-        self._live.update(Group(panel, *below))
+        return Group(panel, *below)
 
 
 class PlainScreen(Screen):

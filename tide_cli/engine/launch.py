@@ -65,6 +65,8 @@ def engine_command(
         "--skip-server-warmup",
         "--enable-metrics",
         "--sleep-on-idle",
+        # a line for each request, TIDE's own looks at /metrics included, would bury everything else
+        *("--log-level-http", "warning"),
         *target.sglang_arguments,
     ]
     if settings.context_length:
@@ -75,6 +77,7 @@ def engine_command(
     if on_cpu:
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
         argv += ["--chunked-prefill-size", str(_CPU_PREFILL_TOKENS)]
+        argv += ["--decode-log-interval", "10"]  # SGLang's figures are renewed with it, and steps are slow here
     if settings.speculation:
         argv += [
             *("--speculative-algorithm", "EAGLE3"),

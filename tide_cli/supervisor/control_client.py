@@ -34,7 +34,10 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
         response = connection.getresponse()
         content = response.read()
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NotRunningError("no appliance runs here", remedy="`tide up` starts one") from None
+        raise NotRunningError(
+            f"no appliance runs on {path.parent if path.name == 'control.sock' else path}",
+            remedy="`tide up` starts one; --state-dir or TIDE_STATE_DIR names another folder",
+        ) from None
     except PermissionError:
         raise TideError(f"{path} belongs to another user") from None
     except (OSError, http.client.HTTPException) as error:

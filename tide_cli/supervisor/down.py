@@ -38,7 +38,7 @@ def bring_down(paths: Paths, stop_timeout: float, *, now: bool = False) -> Ended
         _ask_to_stop(paths, supervisor, now)
         _wait_for_end(paths, supervisor, stop_timeout + _MARGIN)
     if not paths.state.is_dir():
-        raise NotRunningError("no appliance runs here", why=f"{paths.state} does not exist")
+        raise NotRunningError("no appliance runs", why=f"{paths.state} does not exist")
     lock = StateLock(paths.lock)
     try:
         found, remaining = reap_leftovers(paths.state, paths.run / "children.json")

@@ -31,6 +31,8 @@ class Learning:
     @property
     def new_tokens(self) -> int:
         """Tokens stored since the last cycle began; a spool that was emptied meanwhile starts at nothing."""
+        if not self.totals:
+            return 0  # nobody has looked yet
         total = self.totals.get("tokens", 0)
         if total < self.trained_at:
             self.trained_at = 0
