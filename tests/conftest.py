@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from tide_cli.engine.launch import STAND_INS, cpu_environment
+
+# a shell that runs the tests in the background has them ignore Ctrl-C, and every process they start as well
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"

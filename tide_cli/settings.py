@@ -44,7 +44,7 @@ def parse_size(text: str | int) -> int:
 class Settings(BaseSettings):
     """Everything a user can choose. Frozen: a running appliance keeps what it was started with."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDE_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="TIDE_", env_ignore_empty=True, frozen=True, extra="forbid")
 
     # where
     state_dir: Path = Field(default_factory=default_state_dir, description="folder of this appliance")

@@ -21,3 +21,8 @@ def test_not_running_names_the_folder(tmp_path: Path) -> None:
     done = tide("ps", "--state-dir", tmp_path / "here")
     assert done.returncode == 3
     assert str(tmp_path / "here") in done.stderr
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    done = tide("paths", "--json", TIDE_STATE_DIR="", XDG_STATE_HOME=str(tmp_path))
+    assert f'"state": "{tmp_path}/tide"' in done.stdout

@@ -9,6 +9,7 @@ import pytest
 from spool_traffic import LAYOUT, is_exact, states
 
 from tide_cli.errors import TideError
+from tide_cli.spool.folder import check_ring
 from tide_cli.spool.index import read_totals
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
@@ -164,3 +165,21 @@ def test_reading_goes_on_after_the_writer_left(open_writer, open_reader, store):
     late = open_reader()
     assert is_exact(early.read(early.samples()[0]))
     assert is_exact(late.read(late.samples()[0]))
+
+
+def test_what_the_engine_would_refuse_is_said_beforehand(folder, open_writer):
+    layout = RowLayout(hidden_size=8, target="t")
+    with pytest.raises(TideError, match="too small"):
+        check_ring(folder, layout, 1024, 64)
+    check_ring(folder, layout, 2**20, 64)
+    assert not (folder / "ring.bin").exists()
+    writer = open_writer()
+    found = SpoolReader.open(folder).layout
+    writer.close()
+    check_ring(folder, found, 0, 16)  # a ring that exists keeps its size
+    with pytest.raises(TideError, match="another kind"):
+        check_ring(folder, RowLayout(hidden_size=found.hidden_size + 4, target=found.target), 0, 16)
+    with (folder / "ring.bin").open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(TideError, match="not a usable spool"):
+        check_ring(folder, found, 0, 16)

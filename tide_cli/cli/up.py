@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-_PROGRESS = {"leftovers", "started", "ready"}  # kinds of events that a detached start tells of
+_PROGRESS = {"leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
 
 
 def _flag(name: str, text: str) -> Any:

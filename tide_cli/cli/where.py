@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 def appliance_paths(state_dir: Path | None, config: Path | None = None) -> Paths:
     """The paths of the appliance in question; the settings are loaded only where a settings file may name it."""
-    variable = os.environ.get("TIDE_STATE_DIR")
+    variable = os.environ.get("TIDE_STATE_DIR") or None
     if state_dir is None and variable is None and config_file(config) is not None:
         return settings_for(None, config).paths
     return Paths.under(state_dir or Path(variable or default_state_dir()), default_cache_dir())

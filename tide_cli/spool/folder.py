@@ -40,6 +40,22 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
         raise
 
 
+def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> None:
+    """What `open_ring` would refuse later, inside the engine: said beforehand, with nothing written. TideError."""
+    try:
+        ring = Ring.open(folder)
+    except FileNotFoundError:
+        _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
+        return
+    except OSError as error:
+        raise unusable(folder, error.strerror) from None
+    try:
+        _check_layout(folder, ring.layout, layout)
+        _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
+    finally:
+        ring.close()
+
+
 def ring_size(folder: Path) -> int | None:
     """Bytes of the ring in `folder`; None when there is none. TideError when it is damaged."""
     try:

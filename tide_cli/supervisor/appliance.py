@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.inventory import take_inventory
 from tide_cli.hardware.planner import make_plan
@@ -73,6 +74,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
             if found:
                 supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
+            if settings.draft and DraftStore(paths.drafts).latest() is not None:
+                supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
             yield supervisor
             write_outcome(paths, supervisor.core.exit_code, supervisor.core.reason)
     except TideError as error:

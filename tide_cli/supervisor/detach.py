@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from tide_cli.errors import NotRunningError, TideError
@@ -21,7 +21,7 @@ from tide_cli.supervisor.appliance import (
     running_appliance,
 )
 from tide_cli.supervisor.control_client import ask
-from tide_cli.supervisor.lock import StateLock, make_private
+from tide_cli.supervisor.lock import StateLock, is_locked, make_private, read_holder
 from tide_cli.supervisor.logs import open_log
 
 _POLL = 0.1  # seconds between two questions to a supervisor that is coming up
@@ -38,16 +38,18 @@ def start_detached(settings: Settings) -> subprocess.Popen[bytes]:
         make_private(folder)
     StateLock(paths.lock).release()  # the supervisor takes it itself; this says at once whose it is
     outcome_file(paths).unlink(missing_ok=True)
-    handed_over = paths.run / "settings.json"
-    handed_over.write_text(settings.model_dump_json())
     with open_log(paths.logs / "supervisor.log") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tide_cli.supervisor.detach", str(handed_over)],
-            stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tide_cli.supervisor.detach"],
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
+    # by a pipe and not by a file in the folder: two starts at the same moment must not read each other's
+    with process.stdin, suppress(BrokenPipeError):  # one that ended at once says why in its log
+        process.stdin.write(settings.model_dump_json().encode())
+    return process
 
 
 def wait_for(
@@ -57,6 +59,8 @@ def wait_for(
     while True:
         try:
             status = ask(settings.paths.socket, "GET", "/v1/status", timeout=10)
+            if status["pid"] != process.pid:
+                raise _already_runs(settings, status["pid"])
             if enough(status):
                 return status
         except NotRunningError:
@@ -65,12 +69,22 @@ def wait_for(
             process.wait(timeout=_POLL)
         except subprocess.TimeoutExpired:
             continue
+        if is_locked(settings.paths.lock):  # not ours, which has ended
+            raise _already_runs(settings, read_holder(settings.paths.lock).get("pid", "unknown"))
         raise outcome_error(read_outcome(settings.paths) or {"reason": f"the supervisor ended ({process.returncode})"})
+
+
+def _already_runs(settings: Settings, pid: object) -> TideError:
+    """Another appliance was started on the folder at the same moment, and was faster."""
+    return TideError(
+        f"an appliance already runs on {settings.state_dir} (pid {pid})",
+        remedy="`tide down` ends it; another one needs its own --state-dir and --port",
+    )
 
 
 def main() -> int:
     """The detached supervisor itself; what it prints goes to its log, where the events go anyway."""
-    settings = Settings(**json.loads(Path(sys.argv[1]).read_text()))
+    settings = Settings(**json.load(sys.stdin))
     os.umask(0o077)
     try:
         with running_appliance(check_settings(settings), on_event=lambda event: None) as supervisor:

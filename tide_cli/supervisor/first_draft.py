@@ -10,11 +10,14 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def import_draft(draft: str, config: TrainingConfig) -> int:
@@ -40,6 +43,7 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
         check_draft(tensors, {name: (size, kinds[name][1] if name in kinds else None) for name, size in shapes.items()})
     except TideError as error:
         raise TideError(f"the draft {draft} cannot be served: {error.what}", why=error.why) from None
+    _check_vocabulary_map(draft, tensors["d2t"], target["vocab_size"])
     return DraftStore(config.drafts).publish(
         folder,
         parent=None,
@@ -50,6 +54,18 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
         tokens=0,
         gate=None,
     )
+
+
+def _check_vocabulary_map(draft: str, d2t: Tensor, vocab_size: int) -> None:
+    """d2t [draft tokens] holds how far the target's id of each lies above its own: the ids must ascend."""
+    import torch
+
+    if not d2t.is_floating_point():
+        ids = d2t.long() + torch.arange(len(d2t))
+        if ids[0] >= 0 and ids[-1] < vocab_size and bool((ids.diff() > 0).all()):
+            return
+    why = f"d2t must map its {len(d2t)} tokens to ascending ids below {vocab_size}"
+    raise TideError(f"the draft {draft} cannot be served: its vocabulary map is wrong", why=why)
 
 
 def draft_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -207,6 +207,7 @@ class Supervisor:
 
     def _choose_draft(self) -> DraftChosen:
         try:
+            self._workshop.check_spool()
             return DraftChosen(self._workshop.draft_to_serve())
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))

@@ -16,6 +16,8 @@ from tide_cli.hardware.partition import partition_environment
 from tide_cli.hardware.planner import Partition, Plan
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
+from tide_cli.spool.folder import check_ring
+from tide_cli.spool.layout import RowLayout
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.journal import read_served
 from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
@@ -105,6 +107,13 @@ class Workshop:
                 remedy=f"pass --target {made_for}, or another --state-dir",
             )
         return version
+
+    def check_spool(self) -> None:
+        """Raises TideError where the engine could not capture into the spool: damaged, too small, another target's."""
+        if self.settings.speculation and self.settings.capture:
+            target = self.target_files()
+            layout = RowLayout(hidden_size=target.hidden_size, target=target.name)
+            check_ring(self.paths.spool, layout, spool_size(self.settings), self.settings.max_sample_tokens)
 
     def _store_is_empty(self) -> bool:
         return DraftStore(self.paths.drafts).latest() is None

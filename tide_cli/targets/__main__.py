@@ -28,6 +28,10 @@ def main() -> int:
             folder = download(target.hub_id, target.known.revision if target.known else None)
         else:
             folder = target.folder
+    except OSError as error:
+        print(f"tide: cannot use the cache folder {cache}: {error.strerror or error}", file=sys.stderr)
+        print("tide: free some space there, or pass --cache-dir with a folder you can write to", file=sys.stderr)
+        return 1
     except TideError as error:
         print("\n".join(f"tide: {line}" for line in error.lines()), file=sys.stderr)
         return int(error.exit_code)
