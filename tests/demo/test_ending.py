@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,24 +48,50 @@ class Demo:
 
     def processes(self) -> list[str]:
         """Command lines of what still runs with this mark."""
+        found = []
+        for pid in self._marked():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text())
+        return found
+
+    def _marked(self) -> list[int]:
         entry = os.fsencode(f"STARTED_BY_TEST={self.temporary.parent}")
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
+            with suppress(OSError):
                 if entry in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append((folder / "cmdline").read_text())
-            except OSError:
-                continue
+                    found.append(int(folder.name))
         return found
+
+    def close(self) -> None:
+        """After a test that failed: end whatever still runs with this mark, the demo itself first."""
+        self.process.kill()
+        self.process.wait()
+        for pid in self._marked():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def left(self) -> list[Path]:
         return list(self.temporary.iterdir())
 
 
+@pytest.fixture
+def start_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    started: list[Demo] = []
+
+    def start(*arguments: str, **environment: str) -> Demo:
+        started.append(Demo(tmp_path, *arguments, **environment))
+        return started[-1]
+
+    yield start
+    for demo in started:
+        demo.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["starting engine and trainer", "started: target started"])
-def test_an_interruption_ends_everything(tmp_path: Path, moment: str, number: signal.Signals) -> None:
-    demo = Demo(tmp_path)
+def test_an_interruption_ends_everything(moment: str, number: signal.Signals, start_demo: Callable[..., Demo]) -> None:
+    demo = start_demo()
     demo.wait_for(moment)
     assert all(path.name.startswith("tide-") for path in demo.left())
     assert [path for path in demo.left() if path.name.startswith("tide-demo-")]
@@ -75,9 +103,9 @@ def test_an_interruption_ends_everything(tmp_path: Path, moment: str, number: si
     assert demo.left() == []
 
 
-def test_a_failure_ends_everything_and_says_why(tmp_path: Path) -> None:
+def test_a_failure_ends_everything_and_says_why(tmp_path: Path, start_demo: Callable[..., Demo]) -> None:
     (tmp_path / "cache").write_text("no folder")
-    demo = Demo(tmp_path)
+    demo = start_demo()
     code, errors = demo.end()
     assert code == 1
     assert "cache" in errors
@@ -87,9 +115,9 @@ def test_a_failure_ends_everything_and_says_why(tmp_path: Path) -> None:
     assert demo.left() == []
 
 
-def test_the_state_folder_stays_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_state_folder_stays_where_it_is_asked_for(tmp_path: Path, start_demo: Callable[..., Demo]) -> None:
     (tmp_path / "cache").write_text("no folder")
-    demo = Demo(tmp_path, "--state-dir", str(tmp_path / "state"))
+    demo = start_demo("--state-dir", str(tmp_path / "state"))
     assert demo.end()[0] == 1
     assert (tmp_path / "state" / "logs" / "supervisor.log").is_file()
     assert demo.processes() == []
@@ -105,8 +133,8 @@ def test_the_state_folder_stays_where_it_is_asked_for(tmp_path: Path) -> None:
         (["--minutes", "0"], "--minutes"),
     ],
 )
-def test_bad_usage_starts_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
-    demo = Demo(tmp_path, *arguments)
+def test_bad_usage_starts_nothing(arguments: list[str], words: str, start_demo: Callable[..., Demo]) -> None:
+    demo = start_demo(*arguments)
     code, errors = demo.end()
     assert code == 2
     assert words in errors
@@ -114,8 +142,8 @@ def test_bad_usage_starts_nothing(tmp_path: Path, arguments: list[str], words: s
     assert demo.left() == []
 
 
-def test_a_bad_setting_is_named(tmp_path: Path) -> None:
-    demo = Demo(tmp_path, TIDE_SERVE_CORES="9999")
+def test_a_bad_setting_is_named(start_demo: Callable[..., Demo]) -> None:
+    demo = start_demo(TIDE_SERVE_CORES="9999")
     code, errors = demo.end()
     assert code == 2
     assert "serve_cores" in errors

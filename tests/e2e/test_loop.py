@@ -37,7 +37,7 @@ def test_traffic_makes_a_better_draft_that_is_served(appliance: Appliance) -> No
     gate = store.manifest(served).gate
     assert gate["candidate_al"] > gate["served_al"]
     assert store.manifest(served).tokens > 0
-    assert status["spool"]["tokens"] >= 9000
+    assert status["spool"]["tokens"] >= 12000
     assert appliance.events("swap"), "the swap is an event with its reason"
     states = appliance.http.get("/server_info").json()["internal_states"]
     assert [state["tide"]["draft_version"] for state in states] == [served]
