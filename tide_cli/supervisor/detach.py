@@ -21,7 +21,7 @@ from tide_cli.supervisor.appliance import (
     running_appliance,
 )
 from tide_cli.supervisor.control_client import ask
-from tide_cli.supervisor.lock import StateLock, is_locked, make_private, read_holder
+from tide_cli.supervisor.lock import StateLock, already_runs, is_locked, make_private
 from tide_cli.supervisor.logs import open_log
 
 _POLL = 0.1  # seconds between two questions to a supervisor that is coming up
@@ -60,7 +60,7 @@ def wait_for(
         try:
             status = ask(settings.paths.socket, "GET", "/v1/status", timeout=10)
             if status["pid"] != process.pid:
-                raise _already_runs(settings, status["pid"])
+                raise already_runs(settings.paths.lock)
             if enough(status):
                 return status
         except NotRunningError:
@@ -70,16 +70,8 @@ def wait_for(
         except subprocess.TimeoutExpired:
             continue
         if is_locked(settings.paths.lock):  # not ours, which has ended
-            raise _already_runs(settings, read_holder(settings.paths.lock).get("pid", "unknown"))
+            raise already_runs(settings.paths.lock)
         raise outcome_error(read_outcome(settings.paths) or {"reason": f"the supervisor ended ({process.returncode})"})
-
-
-def _already_runs(settings: Settings, pid: object) -> TideError:
-    """Another appliance was started on the folder at the same moment, and was faster."""
-    return TideError(
-        f"an appliance already runs on {settings.state_dir} (pid {pid})",
-        remedy="`tide down` ends it; another one needs its own --state-dir and --port",
-    )
 
 
 def main() -> int:

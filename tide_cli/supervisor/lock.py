@@ -41,11 +41,7 @@ class StateLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
-            pid = read_holder(path).get("pid", "unknown")
-            raise TideError(
-                f"an appliance already runs on {path.parent} (pid {pid})",
-                remedy="`tide down` ends it; another one needs its own --state-dir and --port",
-            ) from None
+            raise already_runs(path) from None
         self.describe(pid=os.getpid())
 
     def describe(self, **facts: Any) -> None:
@@ -56,6 +52,15 @@ class StateLock:
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+def already_runs(path: Path) -> TideError:
+    """Another appliance holds the lock at `path`."""
+    pid = read_holder(path).get("pid", "unknown")
+    return TideError(
+        f"an appliance already runs on {path.parent} (pid {pid})",
+        remedy="`tide down` ends it; another one needs its own --state-dir and --port",
+    )
 
 
 def read_holder(path: Path) -> dict[str, Any]:
