@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tide_cli.supervisor.family import Mark, find_family
-from tide_cli.supervisor.logs import last_words
 from tide_cli.supervisor.process import ChildProcess, ChildSpec
 from tide_cli.supervisor.procfs import process_stat
 
@@ -127,22 +126,6 @@ time.sleep(600)
         os.close(descriptor)
     stat = process_stat(child)
     assert stat is None or not stat.running
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ""),
-        ("one\ntwo\n", "two"),
-        ("Traceback\n  File x\nValueError: no\nKilled\n", "ValueError: no"),
-        ("noise\ntide: the disk is full\ntide: free some space\nmore noise\n", "the disk is full\nfree some space"),
-        ("\x1b[31mred\x1b[0m\n", "red"),
-    ],
-)
-def test_last_words(tmp_path: Path, text: str, words: str) -> None:
-    log = tmp_path / "log"
-    log.write_text("RuntimeError: of an earlier run\n" + text)
-    assert last_words(log, len("RuntimeError: of an earlier run\n")) == words
 
 
 def test_events_are_json_objects_only(tmp_path: Path) -> None:

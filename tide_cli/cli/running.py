@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -85,29 +84,14 @@ def logs(
     config: Config = None,
 ) -> None:
     """Print the end of a log."""
+    from tide_cli.supervisor.logs import read_log
+
     path = appliance_paths(state_dir, config).logs / f"{name}.log"
     if not path.exists():
         raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy="`tide up` writes it")
-    for text in _tail(path, lines, follow):
+    sys.stdout.reconfigure(errors="replace")
+    for text in read_log(path, lines, follow):
         print(text, end="", flush=follow)
-
-
-def _tail(path: Path, lines: int, follow: bool) -> Iterator[str]:
-    """The last lines, then, where `follow`, what is appended; a file that was put aside is opened anew."""
-    from collections import deque
-
-    with path.open(errors="replace") as file:
-        yield from deque(file, maxlen=lines)
-        position = file.tell()
-    while follow:
-        time.sleep(0.3)
-        size = path.stat().st_size if path.exists() else 0
-        position = position if size >= position else 0
-        if size > position:
-            with path.open(errors="replace") as file:
-                file.seek(position)
-                yield file.read()
-                position = file.tell()
 
 
 @app.command()
