@@ -2,7 +2,7 @@
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
 programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, and refuses every
-swap when FOLDER/refuse exists.
+swap when FOLDER/refuse exists; where FOLDER/dies exists, its text is all the engine ever says.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class Engine(BaseHTTPRequestHandler):
 
 def engine(folder: str, port: str, version: str) -> None:
     """Serves, with one grandchild in a session of its own, as a scheduler process might be."""
+    if (Path(folder) / "dies").exists():
+        sys.exit((Path(folder) / "dies").read_text())
     Engine.folder, Engine.version = Path(folder), int(version)
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from scripted_process import ScriptedAppliance
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.spool.index import SpoolIndex
-from tide_cli.supervisor.appliance import check_settings, read_outcome
+from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events, read_served
@@ -171,6 +171,26 @@ def test_a_damaged_draft_is_named_and_nothing_stays(appliance: ScriptedAppliance
     outcome = read_outcome(appliance.paths)
     assert outcome["code"] == 1
     assert str(weights) in outcome["reason"]
+    nothing_is_left(appliance)
+
+
+def test_a_known_cause_is_told_once_with_the_end_of_the_log(appliance: ScriptedAppliance) -> None:
+    (appliance.folder / "dies").write_text("usage: sglang serve\nsglang serve: error: unrecognized arguments: --bogus")
+    assert appliance.start().wait(timeout=60) == 1
+    outcome = read_outcome(appliance.paths)
+    first, second = outcome["reason"].split("\n")
+    assert first == (
+        "the engine ended: SGLang does not accept its arguments: unrecognized arguments: --bogus (exit code 1)"
+    )
+    assert "sglang_arguments" in second
+    assert outcome_error(outcome).lines() == [
+        first,
+        second,
+        "| usage: sglang serve",
+        "| sglang serve: error: unrecognized arguments: --bogus",
+    ]
+    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    assert "backoff" not in kinds
     nothing_is_left(appliance)
 
 

@@ -103,6 +103,16 @@ def test_a_failed_step_is_fatal_with_its_reason() -> None:
     assert history.core.state is State.FATAL
 
 
+def test_an_end_that_would_come_again_is_fatal_at_once() -> None:
+    history = History(trains=False)
+    history.tell(Began())
+    history.tell(DraftChosen(0))
+    gone = Exited(ENGINE, 1, 2, "wrong arguments\nmend them", final=True, excerpt=("usage", "error"))
+    assert history.tell(gone) == [Finish(1)]
+    assert history.core.reason == "the engine ended: wrong arguments (exit code 2)\nmend them"
+    assert history.core.excerpt == ("usage", "error")
+
+
 def test_no_draft_to_serve_is_fatal() -> None:
     history = History()
     history.tell(Began())

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,7 +77,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
             yield supervisor
-            write_outcome(paths, supervisor.core.exit_code, supervisor.core.reason)
+            write_outcome(paths, supervisor.core.exit_code, supervisor.core.reason, supervisor.core.excerpt)
     except TideError as error:
         write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
         raise
@@ -129,13 +129,14 @@ def outcome_file(paths: Paths) -> Path:
     return paths.run / "outcome.json"
 
 
-def write_outcome(paths: Paths, code: int, reason: str | None) -> None:
+def write_outcome(paths: Paths, code: int, reason: str | None, excerpt: Sequence[str] = ()) -> None:
+    outcome = {"code": code, "reason": reason, "excerpt": list(excerpt), "time": time.time()}
     with suppress(OSError):  # a full disk; the exit code says it too
-        outcome_file(paths).write_text(json.dumps({"code": code, "reason": reason, "time": time.time()}))
+        outcome_file(paths).write_text(json.dumps(outcome))
 
 
 def read_outcome(paths: Paths) -> dict[str, Any] | None:
-    """{'code', 'reason', 'time'}; None where no appliance has ended here."""
+    """{'code', 'reason', 'excerpt', 'time'}; None where no appliance has ended here."""
     try:
         return json.loads(outcome_file(paths).read_text())
     except (OSError, ValueError):
@@ -146,7 +147,8 @@ def outcome_error(outcome: dict[str, Any]) -> TideError:
     """The reason an appliance ended for, as an error to show."""
     first, *rest = str(outcome.get("reason") or "the appliance ended").split("\n")
     kind = UsageError if outcome.get("code") == ExitCode.USAGE else TideError
-    return kind(first, remedy="; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more")
+    remedy = "; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more"
+    return kind(first, remedy=remedy, excerpt=outcome.get("excerpt", ()))
 
 
 def _holder(settings: Settings) -> dict[str, Any]:

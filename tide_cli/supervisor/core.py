@@ -62,6 +62,7 @@ class Core:
         self.finished = False
         self.exit_code = 0
         self.reason: str | None = None
+        self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self._trainer_terminate_at: float | None = None
         self._step_running: str | None = None
 
@@ -167,7 +168,7 @@ class Core:
         if child.name == self._step_running:
             return self._step_ended(child, message, now)
         reason = child.reason if child.state is State.STOPPING and child.reason else _words(message)
-        child.failed(now, reason, self.limits.policy)
+        child.failed(now, reason, self.limits.policy, final=message.final)
         actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
         actions.append(Note("exited", f"{child.name} ended: {reason}", {"code": message.code}))
         if child.state is State.BACKOFF:
@@ -177,15 +178,16 @@ class Core:
                 Note("backoff", f"{child.name} starts again in {wait:.0f} s", {"failures": child.failures}),
             ]
         if child.name == ENGINE:
-            return actions + self._fatal(f"the engine ended {child.failures} times in a row: {reason}", now)
-        text = f"training is given up, serving goes on: the trainer ended {child.failures} times in a row"
+            return actions + self._fatal(f"the engine ended{_times(child)}: {reason}", now, message.excerpt)
+        text = f"training is given up, serving goes on: the trainer ended{_times(child)}"
         return [*actions, Note("trainer_fatal", text, {"failures": child.failures})]
 
     def _step_ended(self, child: Child, message: Exited, now: float) -> list[Action]:
         self._step_running = None
         child.stopped(now)
         if message.code:
-            return self._fatal(message.last_words or f"preparing the {child.name} failed: {_words(message)}", now)
+            words = message.last_words or f"preparing the {child.name} failed: {_words(message)}"
+            return self._fatal(words, now, message.excerpt)
         return self._next_step(now)
 
     def _trainer_said(self, message: TrainerSaid, now: float) -> list[Action]:
@@ -222,8 +224,8 @@ class Core:
 
     # --- the way down
 
-    def _fatal(self, reason: str, now: float) -> list[Action]:
-        self.exit_code, self.reason = 1, reason
+    def _fatal(self, reason: str, now: float, excerpt: tuple[str, ...] = ()) -> list[Action]:
+        self.exit_code, self.reason, self.excerpt = 1, reason, excerpt
         return self._stop(now, Note("fatal", reason))
 
     def _stop(self, now: float, note: Note) -> list[Action]:
@@ -279,4 +281,9 @@ class Core:
 
 def _words(message: Exited) -> str:
     how = f"signal {-message.code}" if message.code < 0 else f"exit code {message.code}"
-    return f"{message.last_words} ({how})" if message.last_words else how
+    first, *rest = message.last_words.split("\n")
+    return "\n".join([f"{first} ({how})" if first else how, *rest])
+
+
+def _times(child: Child) -> str:
+    return f" {child.failures} times in a row" if child.failures > 1 else ""

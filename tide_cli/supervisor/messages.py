@@ -25,12 +25,17 @@ class Tick:
 
 @dataclass(frozen=True)
 class Exited:
-    """A child ended and its process group is empty. code as subprocess gives it: negative for a signal."""
+    """A child ended and its process group is empty. code as subprocess gives it: negative for a signal.
+
+    final: another start would end in the same way; excerpt: the last lines of its log.
+    """
 
     child: str
     generation: int
     code: int
     last_words: str = ""
+    final: bool = False
+    excerpt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core, Limits
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
@@ -44,6 +45,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.process import ChildProcess
+from tide_cli.supervisor.procfs import ProcessStat
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -71,7 +73,7 @@ class Supervisor:
         trains = settings.speculation and settings.training and settings.capture
         limits = Limits(settings.start_timeout, settings.stop_timeout)
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(engine, self._paths.spool, self._queue.put)
+        self._watchers = Watchers(engine, self._paths, self._queue.put)
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
@@ -183,11 +185,12 @@ class Supervisor:
             case Answer(ticket, ok, text):
                 self._waiting.pop(ticket).set_result((ok, text))
             case Finish():
-                record_children(self._paths.run / "children.json", {})
+                self._record({})
 
     def _spawn(self, child: str, generation: int) -> None:
-        def on_exit(code: int, last_words: str) -> None:
-            self._queue.put(Exited(child, generation, code, last_words))
+        def on_exit(code: int, tail: str) -> None:
+            ending = explain(tail, code, child)
+            self._queue.put(Exited(child, generation, code, ending.words, ending.final, ending.excerpt))
 
         def on_event(event: dict[str, Any]) -> None:
             self._queue.put(TrainerSaid(generation, event))
@@ -197,13 +200,14 @@ class Supervisor:
             process = ChildProcess(spec, on_exit, on_event)
         except (TideError, OSError) as error:
             self._processes.pop(child, None)
-            on_exit(1, "\n".join(error.lines()) if isinstance(error, TideError) else str(error))
+            words = "\n".join(error.lines()) if isinstance(error, TideError) else str(error)
+            self._queue.put(Exited(child, generation, 1, words))
             return
         self._processes[child] = process
         self._note(
             Note("started", f"{child} started (pid {process.pid})", {"pid": process.pid, "generation": generation})
         )
-        record_children(self._paths.run / "children.json", {name: p.stat for name, p in self._processes.items()})
+        self._record({name: p.stat for name, p in self._processes.items()})
 
     def _choose_draft(self) -> DraftChosen:
         try:
@@ -218,8 +222,11 @@ class Supervisor:
         self._recent.append(event)
         self._on_event(event)
 
+    def _record(self, children: dict[str, ProcessStat | None]) -> None:
+        self._write(lambda: record_children(self._paths.run / "children.json", children))
+
     def _write(self, write: Callable[[], Any]) -> Any:
-        """A full disk costs rows of the journal, never the serving."""
+        """A full disk costs rows of the journal and the record of the children, never the serving."""
         try:
             return write()
         except (sqlite3.Error, OSError):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.logs import bound_log
 from tide_cli.supervisor.messages import Answered, Message, Swapped, Totals
 from tide_cli.telemetry.figures import EngineFigures, engine_figures
 from tide_cli.telemetry.prometheus import parse_page
@@ -29,15 +30,15 @@ class Engine(Protocol):
 class Watchers:
     """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`."""
 
-    def __init__(self, engine: Engine, spool: Path, post: Callable[[Message], None]) -> None:
-        self._engine, self._spool, self._post = engine, spool, post
+    def __init__(self, engine: Engine, paths: Paths, post: Callable[[Message], None]) -> None:
+        self._engine, self._paths, self._post = engine, paths, post
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self.figures: EngineFigures | None = None
         self.engine_ready = False
 
     def start(self) -> None:
-        """Begin to look at figures and totals."""
+        """Begin to look at figures, totals and the size of the logs."""
         threading.Thread(target=self._look, name="look", daemon=True).start()
 
     def close(self) -> None:
@@ -72,9 +73,11 @@ class Watchers:
 
     def _look(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
-            if totals := spool_totals(self._spool):
+            if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
             self.figures = self._engine_figures() if self.engine_ready else None
+            for log in self._paths.logs.glob("*.log"):
+                bound_log(log)
 
     def _engine_figures(self) -> EngineFigures | None:
         try:
