@@ -93,6 +93,30 @@ def test_the_exit_is_told_when_nobody_of_the_family_is_left(tmp_path: Path, kill
     assert running.family() == set()
 
 
+def test_a_child_whose_log_takes_nothing_goes_on(tmp_path: Path) -> None:
+    code = """
+import logging, os, sys
+logging.basicConfig(level=logging.INFO)
+for _ in range(3):
+    logging.info("lost")
+os.write(int(sys.argv[1]), b'{"event": "last"}\\n')
+os._exit(0)
+"""
+    events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    spec = ChildSpec(
+        argv=[sys.executable, "-c", code],
+        env=dict(os.environ),
+        cores=[min(os.sched_getaffinity(0))],
+        log=Path("/dev/full"),
+        mark=Mark.of(tmp_path),
+        talks=True,
+    )
+    ChildProcess(spec, lambda code, tail: exits.put((code, tail)), events.put)
+    assert events.get(timeout=WITHIN) == {"event": "last"}
+    assert exits.get(timeout=WITHIN) == (0, "")
+
+
 def test_a_program_that_is_missing_exits_with_the_reason(tmp_path: Path) -> None:
     exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
     spec = ChildSpec(
