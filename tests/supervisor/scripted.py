@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -92,6 +93,7 @@ def engine(folder: str, port: str, version: str) -> None:
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    print(time.strftime("[%Y-%m-%d %H:%M:%S] Load weight begin. avail mem=1.00 GB"), flush=True)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 
 

@@ -54,7 +54,10 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     code, _ = appliance.end()
     assert code == 0
     nothing_is_left(appliance)
-    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    events = read_events(appliance.paths.database)
+    (ready,) = [event for event in events if event["kind"] == "ready"]
+    assert list(ready["data"]["phases"]) == ["draft", "imports", "weights"]
+    kinds = [event["kind"] for event in events]
     order = ["ready", "trainer_ready", "cycle", "gate", "published", "cycle_end", "stop"]
     assert [kind for kind in kinds if kind in order] == order
     assert "swap" in kinds

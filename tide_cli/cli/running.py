@@ -36,18 +36,21 @@ def down(
 def ps(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """The processes of the running appliance and their states."""
     status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
-    rows = [{"name": "supervisor", "pid": status["pid"], "state": status["state"], "starts": 1, "reason": None}]
-    rows[0]["seconds"] = round(time.time() - status["started"], 3)
+    rows = [{"name": "supervisor", "pid": status["pid"], "state": status["state"], "phase": None, "starts": 1}]
+    rows[0] |= {"seconds": round(time.time() - status["started"], 3), "reason": None}
     for name, child in status["children"].items():
-        rows.append({"name": name, **{key: child[key] for key in ("pid", "state", "starts", "seconds", "reason")}})
+        shown = ("pid", "state", "phase", "starts", "seconds", "reason")
+        rows.append({"name": name, **{key: child.get(key) for key in shown}})
     if json:
         print_json(rows)
     else:
-        names = ("name", "pid", "state", "seconds", "starts", "reason")
+        names = ("name", "pid", "state", "phase", "seconds", "starts", "reason")
         print_table(names, [[_cell(row[name]) for name in names] for row in rows])
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return f"{value['words']} {value['seconds']:.0f} s"
     return round(value) if isinstance(value, float) else value
 
 

@@ -8,9 +8,10 @@ token. The engine's end ends neither the trainer nor its cycle; the trainer's ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tide_cli.engine.phases import phase_words
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Child, RestartPolicy, State
 from tide_cli.supervisor.messages import (
@@ -65,6 +66,7 @@ class Core:
         self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self._trainer_terminate_at: float | None = None
         self._step_running: str | None = None
+        self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
 
     @property
     def state(self) -> State:
@@ -104,8 +106,8 @@ class Core:
                 return self._stop(now, Note("stop", "stopping at once")) + killed
             case DraftChosen():
                 return self._draft_chosen(message, now)
-            case Answered(generation):
-                return self._engine_ready(generation, now)
+            case Answered(generation, phases):
+                return self._engine_ready(generation, phases, now)
             case Totals(values):
                 self.learning.totals = values
             case TrainerSaid():
@@ -134,15 +136,17 @@ class Core:
         self.learning.served = message.version
         return self._start(ENGINE, now)
 
-    def _engine_ready(self, generation: int, now: float) -> list[Action]:
+    def _engine_ready(self, generation: int, phases: Mapping[str, float], now: float) -> list[Action]:
         engine = self.children[ENGINE]
         if engine.state is not State.STARTING or engine.generation != generation:
             return []
         seconds = now - engine.since
         engine.ready(now)
-        actions: list[Action] = [
-            Note("ready", f"the engine is ready after {seconds:.0f} s", {"seconds": round(seconds, 3)})
-        ]
+        words = phase_words(phases)
+        text = f"the engine is ready after {seconds:.0f} s" + (f" ({words})" if words else "")
+        data = {"seconds": round(seconds, 3), "phases": {**self._prepared, **phases}}
+        self._prepared = {}
+        actions: list[Action] = [Note("ready", text, data)]
         if self.learning.served is not None:
             actions.append(Serve(self.learning.served))
         if self._trainer_state() is State.WAITING:
@@ -184,6 +188,7 @@ class Core:
 
     def _step_ended(self, child: Child, message: Exited, now: float) -> list[Action]:
         self._step_running = None
+        self._prepared[child.name] = round(now - child.since, 1)
         child.stopped(now)
         if message.code:
             words = message.last_words or f"preparing the {child.name} failed: {_words(message)}"

@@ -68,7 +68,7 @@ class Child:
         self._enter(State.STOPPED, now)
 
     def failed(self, now: float, reason: str, policy: RestartPolicy, *, final: bool = False) -> None:
-        """It ended by itself: BACKOFF with a deadline for the next start, or FATAL at the limit and where it is final."""
+        """It ended by itself: BACKOFF with a deadline for the next start, or FATAL at the limit or where `final`."""
         if self.state is State.READY and now - self.since >= policy.settled:
             self.failures = 0
         self.failures += 1

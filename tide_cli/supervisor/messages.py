@@ -48,9 +48,10 @@ class DraftChosen:
 
 @dataclass(frozen=True)
 class Answered:
-    """The engine gave a real token."""
+    """The engine gave a real token. phases: seconds of each phase of its start, as engine.phases names them."""
 
     generation: int
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
@@ -23,6 +24,7 @@ from tide_cli.supervisor.messages import (
     TRAINER,
     Action,
     Answer,
+    Answered,
     Began,
     ChooseDraft,
     DraftChosen,
@@ -77,6 +79,7 @@ class Supervisor:
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
+        self._engine_start: EngineStart | None = None
         self._begun = time.time()
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
@@ -139,7 +142,7 @@ class Supervisor:
         self._queue.put(Began())
         try:
             while not self.core.finished:
-                message = self._next()
+                message = self._with_phases(self._next())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
@@ -158,6 +161,11 @@ class Supervisor:
             return self._queue.get(timeout=wait)
         except queue.Empty:
             return Tick()
+
+    def _with_phases(self, message: Message) -> Message:
+        if isinstance(message, Answered) and self._engine_start is not None:
+            return Answered(message.generation, self._engine_start.seconds())
+        return message
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -204,6 +212,8 @@ class Supervisor:
             self._queue.put(Exited(child, generation, 1, words))
             return
         self._processes[child] = process
+        if child == ENGINE:
+            self._engine_start = EngineStart(spec.log, process.log_start)
         self._note(
             Note("started", f"{child} started (pid {process.pid})", {"pid": process.pid, "generation": generation})
         )
@@ -240,6 +250,7 @@ class Supervisor:
             self.core,
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
             self._watchers.figures,
+            self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
             list(self._recent),
             self._begun,
             time.monotonic(),
