@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
+from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.inventory import take_inventory
 from tide_cli.hardware.planner import make_plan
@@ -37,6 +38,8 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
+    captures = settings.speculation and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
     trains = settings.training and settings.speculation and settings.capture
     plan = make_plan(
         take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
