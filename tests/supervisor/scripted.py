@@ -8,6 +8,7 @@ swap when FOLDER/refuse exists; where FOLDER/dies exists, its text is all the en
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -59,6 +60,7 @@ class Engine(BaseHTTPRequestHandler):
     folder: Path
     version = 0
     refusal: str | None = None
+    table: mmap.mmap | None = None
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
@@ -93,6 +95,10 @@ def engine(folder: str, port: str, version: str) -> None:
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    # as SGLang does: mapped by a process that is killed, and never removed
+    with Path(f"/dev/shm/sglang_loads_{port}_{os.getpid()}.shm").open("w+b") as table:
+        table.truncate(mmap.PAGESIZE)
+        Engine.table = mmap.mmap(table.fileno(), mmap.PAGESIZE)
     print(time.strftime("[%Y-%m-%d %H:%M:%S] Load weight begin. avail mem=1.00 GB"), flush=True)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 

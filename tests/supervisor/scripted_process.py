@@ -81,3 +81,5 @@ class ScriptedAppliance:
             self.process.kill()
             self.process.communicate()
         end_family(lambda: find_family(Mark.of(self.paths.state)), grace=0)
+        for table in Path("/dev/shm").glob(f"sglang_loads_{self.port}_*.shm"):
+            table.unlink()

@@ -34,6 +34,10 @@ def nothing_is_left(appliance: ScriptedAppliance) -> None:
     assert not appliance.paths.socket.exists()
 
 
+def load_tables_of(appliance: ScriptedAppliance) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"sglang_loads_{appliance.port}_*.shm"))
+
+
 def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     status = appliance.up()
     assert status["drafts"] == {"served": 0, "latest": 0}
@@ -73,6 +77,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
 def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedAppliance) -> None:
     appliance.up()
     first = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    (table,) = load_tables_of(appliance)
     assert ask(appliance.paths.socket, "POST", "/v1/train")["done"]
     before = appliance.until(lambda status: status["drafts"]["served"] == 1)
     os.kill(first["children"]["engine"]["pid"], signal.SIGKILL)
@@ -80,6 +85,11 @@ def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedApp
     assert after["drafts"]["served"] == 1
     assert after["children"]["trainer"]["pid"] == before["children"]["trainer"]["pid"]
     assert f"engine {appliance.folder} {appliance.port} 1" in _command_line(after["children"]["engine"]["pid"])
+    # of its own shared memory only that of the present engine is left, and nothing after the end
+    assert len(load_tables_of(appliance)) == 1
+    assert not table.exists()
+    appliance.end()
+    assert load_tables_of(appliance) == []
 
 
 def _command_line(pid: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, process_stat
+from tide_cli.supervisor.shared_memory import load_tables, remove_tables
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
 _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
@@ -52,6 +53,7 @@ class ChildProcess:
     ) -> None:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
+        self._load_tables: set[Path] = set()
         argv = [
             sys.executable,
             "-I",
@@ -106,12 +108,17 @@ class ChildProcess:
         """KILL to the whole family."""
         send(self._family(), signal.SIGKILL)
 
+    def note_shared_memory(self) -> None:
+        """Remember what is to be removed when the family has ended; while it runs, its maps tell what is its own."""
+        self._load_tables |= load_tables(stat.pid for stat in self._family())
+
     def _family(self) -> list[ProcessStat]:
         return find_family(self._spec.mark, self.pid)
 
     def _watch(self, reader: threading.Thread | None) -> None:
         code = self._popen.wait()
-        end_family(self._family, grace=_STRAGGLERS_GRACE)
+        if not end_family(self._family, grace=_STRAGGLERS_GRACE):
+            remove_tables(self._load_tables)
         if reader is not None:
             reader.join()
         if self._popen.stdin is not None:

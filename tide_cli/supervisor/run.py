@@ -142,7 +142,9 @@ class Supervisor:
         self._queue.put(Began())
         try:
             while not self.core.finished:
-                message = self._with_phases(self._next())
+                message = self._next()
+                if isinstance(message, Answered):
+                    message = self._engine_answered(message)
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
@@ -162,10 +164,10 @@ class Supervisor:
         except queue.Empty:
             return Tick()
 
-    def _with_phases(self, message: Message) -> Message:
-        if isinstance(message, Answered) and self._engine_start is not None:
-            return Answered(message.generation, self._engine_start.seconds())
-        return message
+    def _engine_answered(self, message: Answered) -> Answered:
+        """What can be told of an engine only now."""
+        self._processes[ENGINE].note_shared_memory()
+        return Answered(message.generation, self._engine_start.seconds() if self._engine_start else {})
 
     def _carry_out(self, action: Action) -> None:
         match action:
