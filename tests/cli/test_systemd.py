@@ -73,7 +73,13 @@ def test_settings_of_the_shell_are_kept_and_secrets_are_not(
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["-d"], "-d"), (["--wait"], "--wait"), (["--port", "0"], "--port"), (["--bogus"], "--bogus")],
+    [
+        (["--", "--host", "x"], "--host"),
+        (["-d"], "-d"),
+        (["--wait"], "--wait"),
+        (["--port", "0"], "--port"),
+        (["--bogus"], "--bogus"),
+    ],
 )
 def test_refusals(tmp_path: Path, arguments: list[str], words: str) -> None:
     answer = tide("systemd", *arguments, TIDE_STATE_DIR=str(tmp_path))

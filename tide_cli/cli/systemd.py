@@ -29,12 +29,15 @@ def systemd(
     **options: Any,
 ) -> None:
     """Print a systemd unit that runs `tide up` with the options given here."""
+    from tide_cli.engine.passthrough import check_sglang_arguments
     from tide_cli.supervisor.unit import render_unit
 
     chosen = {name: value for name, value in options.items() if value is not None}
     words = chosen.pop("sglang_arguments", None) or []
     config = config_file(chosen.pop("config", None))
     settings = settings_for(chosen.pop("state_dir", None), config, **chosen, sglang_arguments=words or None)
+    captures = settings.speculation and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
     # a unit runs in another folder, and a system's with another environment
     chosen |= {"state_dir": settings.state_dir, "cache_dir": settings.cache_dir}
     if config is not None:
