@@ -125,6 +125,7 @@ def trainer(folder: str, events: str) -> None:
 def appliance(folder: str, port: str, *chosen: str) -> int:
     """Runs in the foreground, as `tide up` does."""
     from tide_cli.supervisor.appliance import check_settings, run_with_signals, running_appliance
+    from tide_cli.supervisor.init import stay_as_init
     from tide_cli.supervisor.journal import event_line
     from tide_cli.supervisor.messages import DRAFT, ENGINE
     from tide_cli.supervisor.process import ChildSpec
@@ -138,6 +139,7 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
                 return self._python(child, self.plan.serve, [__file__, "engine", folder, port, str(served)])
             return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
 
+    stay_as_init()  # as `tide` does: nothing, except where it is process 1
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
     found = check_settings(settings)
     workshop = ScriptedWorkshop(settings, found.plan, found.target)
