@@ -89,7 +89,7 @@ def start_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["starting engine and trainer", "started: target started"])
+@pytest.mark.parametrize("moment", ["starting engine and trainer", "target started"])
 def test_an_interruption_ends_everything(moment: str, number: signal.Signals, start_demo: Callable[..., Demo]) -> None:
     demo = start_demo()
     demo.wait_for(moment)

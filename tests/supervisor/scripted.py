@@ -1,8 +1,8 @@
 """An appliance whose engine and trainer are small scripts: `python scripted.py appliance FOLDER PORT [SETTING=VALUE…]`.
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
-programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, and refuses every
-swap when FOLDER/refuse exists.
+programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, refuses every swap
+when FOLDER/refuse exists, and gives no token while FOLDER/mute exists.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -28,10 +29,11 @@ TARGET = {
 
 
 def make_target(folder: Path) -> Path:
-    """A checkpoint folder without weights."""
+    """A checkpoint folder with a shape and no weights to speak of."""
     target = folder / "tiny"
     target.mkdir(exist_ok=True)
     (target / "config.json").write_text(json.dumps(TARGET))
+    (target / "model.safetensors").write_bytes(b"")
     return target
 
 
@@ -72,6 +74,8 @@ class Engine(BaseHTTPRequestHandler):
             Engine.refusal = "not today" if (self.folder / "refuse").exists() else None
             if Engine.refusal is None:
                 Engine.version = body["server_args"]["tide_draft"]
+        while self.path == "/generate" and (self.folder / "mute").exists():
+            time.sleep(0.05)
         self._answer(b'{"text": " a"}')
 
     def _answer(self, content: bytes) -> None:
@@ -89,7 +93,8 @@ def engine(folder: str, port: str, version: str) -> None:
     Engine.folder, Engine.version = Path(folder), int(version)
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    part = ["sglang::scheduler", "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(part, executable=sys.executable, start_new_session=True)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 
 

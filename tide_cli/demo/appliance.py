@@ -127,7 +127,7 @@ class Appliance:
                 self._process.wait(timeout=_LOOK_EVERY)
         # it has done this itself, unless it had to be killed
         with suppress(NotRunningError):
-            bring_down(self.settings.paths, self.settings.stop_timeout, now=True)
+            bring_down(self.settings.paths, now=True)
 
 
 @contextmanager
