@@ -2,7 +2,8 @@
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
 programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, refuses every swap
-when FOLDER/refuse exists, and gives no token while FOLDER/mute exists.
+when FOLDER/refuse exists, gives no token while FOLDER/mute exists, and ends at once with the words in FOLDER/crash. The
+supervisor's wall clock is off by the seconds in FOLDER/clock.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class Engine(BaseHTTPRequestHandler):
 def engine(folder: str, port: str, version: str) -> None:
     """Serves, with one grandchild in a session of its own, as a scheduler process might be."""
     Engine.folder, Engine.version = Path(folder), int(version)
+    if (Path(folder) / "crash").exists():
+        sys.exit((Path(folder) / "crash").read_text())
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     part = ["sglang::scheduler", "-c", "import time; time.sleep(600)"]
@@ -133,11 +136,22 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
                 return self._python(child, self.plan.serve, [__file__, "engine", folder, port, str(served)])
             return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
 
+    shift_clock(Path(folder) / "clock")
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
     found = check_settings(settings)
     workshop = ScriptedWorkshop(settings, found.plan, found.target)
     with running_appliance(workshop, lambda event: print(event_line(event), flush=True)) as supervisor:
         return run_with_signals(supervisor)
+
+
+def shift_clock(file: Path) -> None:
+    """From now on this process's wall clock follows `file`; the monotonic one does not."""
+    right = time.time
+
+    def shifted() -> float:
+        return right() + (float(file.read_text() or 0) if file.exists() else 0.0)
+
+    time.time = shifted
 
 
 def scripted_settings(folder: Path, port: int, **chosen: object) -> Settings:
