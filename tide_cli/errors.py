@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -20,20 +21,24 @@ class TideError(Exception):
     what: one sentence, what went wrong.
     why: the reason, where it is not already in `what`.
     remedy: the next command or change, in words.
+    excerpt: lines of a log to show below, where they may help.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
 
-    def __init__(self, what: str, *, why: str | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, why: str | None = None, remedy: str | None = None, excerpt: Sequence[str] = ()
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
         self.remedy = remedy
+        self.excerpt = list(excerpt)
 
     def lines(self) -> list[str]:
-        """One or two lines for stderr: what and why, then what to do next."""
+        """For stderr: one or two lines, what and why, then what to do next; below them the excerpt."""
         first = f"{self.what}: {self.why}" if self.why else self.what
-        return [first, self.remedy] if self.remedy else [first]
+        return [first, *([self.remedy] if self.remedy else []), *(f"| {line}" for line in self.excerpt)]
 
 
 class UsageError(TideError):

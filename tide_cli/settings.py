@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tide_cli.errors import UsageError
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
@@ -60,6 +61,9 @@ class Settings(BaseSettings):
     max_running_requests: int = Field(8, ge=1, le=4096, description="requests decoded together at most")
     max_total_tokens: int | None = Field(None, ge=256, description="tokens in the KV cache; none: chosen by the plan")
     draft_steps: int = Field(3, ge=1, le=8, description="tokens the draft proposes for each verify step")
+    sglang_arguments: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="handed on to SGLang behind TIDE's own; as a list, or as one text split as a shell would"
+    )
     speculation: bool = Field(True, description="off: plain decoding, no draft, no capture, no training")
 
     # devices
@@ -95,6 +99,11 @@ class Settings(BaseSettings):
     @classmethod
     def _size(cls, value: Any) -> Any:
         return value if value is None else parse_size(value)
+
+    @field_validator("sglang_arguments", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return shlex.split(value) if isinstance(value, str) else value
 
     @field_validator("state_dir", "cache_dir", mode="after")
     @classmethod

@@ -51,6 +51,8 @@ except SystemExit:
         (["up", "--wait"], 2, "--detach"),
         (["up", "--config", "/no/such/file"], 2, "/no/such/file"),
         (["up", "--serve-cores", "7-3"], 2, "serve_cores"),
+        (["up", "--", "--port", "1"], 2, "use --port before the `--`"),
+        (["up", "smollm2-135m"], 2, "unexpected argument"),
         (["up", "--draft", "/no/such/draft"], 2, "/no/such/draft"),
         (["logs", "kitchen"], 2, "kitchen"),
         (["logs", "engine"], 1, "no engine log"),
@@ -117,7 +119,7 @@ def test_the_options_of_up_are_settings() -> None:
     assert options == extra | {
         "target", "draft", "state_dir", "cache_dir", "host", "port", "dtype", "context_length", "max_running_requests",
         "serve_cores", "train_cores", "spool_size", "cycle_tokens", "cycle_seconds", "capture", "training",
-        "speculation",
+        "speculation", "sglang_arguments",
     }  # fmt: skip
 
 

@@ -58,6 +58,13 @@ def shown(status: dict[str, Any], width: int = 110) -> str:
     return captured.get()
 
 
+def test_an_engine_that_starts_shows_its_phase() -> None:
+    phase = {"name": "weights", "words": "loading weights", "seconds": 4.2}
+    engine = {"state": "STARTING", "seconds": 70.0, "starts": 1, "phase": phase}
+    status = STATUS | {"state": "STARTING", "children": {"engine": engine}}
+    assert "engine STARTING 1 min 10 s, loading weights 4 s" in shown(status)
+
+
 def test_before_anything_runs() -> None:
     text = shown(STATUS)
     assert "PREPARING" in text

@@ -36,6 +36,11 @@ def test_speculation_with_the_served_draft(tmp_path: Path) -> None:
     assert value(argv, "--tool-call-parser") == "x"
 
 
+def test_the_users_arguments_stand_last(tmp_path: Path) -> None:
+    argv = command(tmp_path, sglang_arguments=["--tool-call-parser", "y"]).argv
+    assert argv[-2:] == ["--tool-call-parser", "y"]
+
+
 def test_the_plugin_reads_what_the_launcher_wrote(tmp_path: Path) -> None:
     started = command(tmp_path, max_sample_tokens=99)
     config = EngineConfig.read(Path(started.env[ENVIRONMENT_VARIABLE]))

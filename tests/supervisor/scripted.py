@@ -91,13 +91,14 @@ class Engine(BaseHTTPRequestHandler):
 
 def engine(folder: str, port: str, version: str) -> None:
     """Serves, with one grandchild in a session of its own, as a scheduler process might be."""
-    Engine.folder, Engine.version = Path(folder), int(version)
     if (Path(folder) / "crash").exists():
         sys.exit((Path(folder) / "crash").read_text())
+    Engine.folder, Engine.version = Path(folder), int(version)
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     part = ["sglang::scheduler", "-c", "import time; time.sleep(600)"]
     subprocess.Popen(part, executable=sys.executable, start_new_session=True)
+    print(time.strftime("[%Y-%m-%d %H:%M:%S] Load weight begin. avail mem=1.00 GB"), flush=True)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 
 

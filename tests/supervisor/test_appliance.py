@@ -13,7 +13,7 @@ from scripted_process import ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
-from tide_cli.supervisor.appliance import check_settings, read_outcome
+from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events, read_served
@@ -51,7 +51,10 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     code, _ = appliance.end()
     assert code == 0
     nothing_is_left(appliance)
-    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    events = read_events(appliance.paths.database)
+    (ready,) = [event for event in events if event["kind"] == "ready"]
+    assert list(ready["data"]["phases"]) == ["draft", "imports", "weights"]
+    kinds = [event["kind"] for event in events]
     order = ["ready", "trainer_ready", "cycle", "gate", "published", "cycle_end", "stop"]
     assert [kind for kind in kinds if kind in order] == order
     assert "swap" in kinds
@@ -217,6 +220,26 @@ def test_a_damaged_draft_is_named_and_nothing_stays(appliance: ScriptedAppliance
     outcome = read_outcome(appliance.paths)
     assert outcome["code"] == 1
     assert str(weights) in outcome["reason"]
+    nothing_is_left(appliance)
+
+
+def test_a_known_cause_is_told_once_with_the_end_of_the_log(appliance: ScriptedAppliance) -> None:
+    (appliance.folder / "crash").write_text("usage: sglang serve\nsglang serve: error: unrecognized arguments: --bogus")
+    assert appliance.start().wait(timeout=60) == 1
+    outcome = read_outcome(appliance.paths)
+    first, second = outcome["reason"].split("\n")
+    assert first == (
+        "the engine ended: SGLang does not accept its arguments: unrecognized arguments: --bogus (exit code 1)"
+    )
+    assert "sglang_arguments" in second
+    assert outcome_error(outcome).lines() == [
+        first,
+        second,
+        "| usage: sglang serve",
+        "| sglang serve: error: unrecognized arguments: --bogus",
+    ]
+    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    assert "backoff" not in kinds
     nothing_is_left(appliance)
 
 

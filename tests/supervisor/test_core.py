@@ -98,12 +98,33 @@ def test_the_way_up() -> None:
     assert history.state(TRAINER) is State.READY
 
 
+def test_the_ready_event_carries_the_phases_of_the_start() -> None:
+    history = History(steps=(TARGET,), trains=False)
+    history.tell(Began(), at=1)
+    history.tell(Exited(TARGET, 1, 0), at=8)
+    history.tell(DraftChosen(0), at=8)
+    history.tell(Answered(1, {"weights": 20.0, "first_token": 2.5}), at=32)
+    ready = history.notes[-1]
+    assert ready.text == "the engine is ready after 24 s (loading weights 20 s, first token 2 s)"
+    assert ready.data == {"seconds": 24, "phases": {"target": 7, "weights": 20.0, "first_token": 2.5}}
+
+
 def test_a_failed_step_is_fatal_with_its_reason() -> None:
     history = History(steps=(TARGET,))
     history.tell(Began())
     assert history.tell(Exited(TARGET, 1, 1, "no such file")) == [Finish(1)]
     assert history.core.reason == "no such file"
     assert history.core.state is State.FATAL
+
+
+def test_an_end_that_would_come_again_is_fatal_at_once() -> None:
+    history = History(trains=False)
+    history.tell(Began())
+    history.tell(DraftChosen(0))
+    gone = Exited(ENGINE, 1, 2, "wrong arguments\nmend them", final=True, excerpt=("usage", "error"))
+    assert history.tell(gone) == [Finish(1)]
+    assert history.core.reason == "the engine ended: wrong arguments (exit code 2)\nmend them"
+    assert history.core.excerpt == ("usage", "error")
 
 
 def test_no_draft_to_serve_is_fatal() -> None:

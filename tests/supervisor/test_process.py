@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tide_cli.supervisor.family import Mark, find_family
-from tide_cli.supervisor.logs import last_words
 from tide_cli.supervisor.process import ChildProcess, ChildSpec
 from tide_cli.supervisor.procfs import process_stat
 
@@ -94,6 +93,30 @@ def test_the_exit_is_told_when_nobody_of_the_family_is_left(tmp_path: Path, kill
     assert running.family() == set()
 
 
+def test_a_child_whose_log_takes_nothing_goes_on(tmp_path: Path) -> None:
+    code = """
+import logging, os, sys
+logging.basicConfig(level=logging.INFO)
+for _ in range(3):
+    logging.info("lost")
+os.write(int(sys.argv[1]), b'{"event": "last"}\\n')
+os._exit(0)
+"""
+    events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    spec = ChildSpec(
+        argv=[sys.executable, "-c", code],
+        env=dict(os.environ),
+        cores=[min(os.sched_getaffinity(0))],
+        log=Path("/dev/full"),
+        mark=Mark.of(tmp_path),
+        talks=True,
+    )
+    ChildProcess(spec, lambda code, tail: exits.put((code, tail)), events.put)
+    assert events.get(timeout=WITHIN) == {"event": "last"}
+    assert exits.get(timeout=WITHIN) == (0, "")
+
+
 def test_a_program_that_is_missing_exits_with_the_reason(tmp_path: Path) -> None:
     exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
     spec = ChildSpec(
@@ -127,22 +150,6 @@ time.sleep(600)
         os.close(descriptor)
     stat = process_stat(child)
     assert stat is None or not stat.running
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ""),
-        ("one\ntwo\n", "two"),
-        ("Traceback\n  File x\nValueError: no\nKilled\n", "ValueError: no"),
-        ("noise\ntide: the disk is full\ntide: free some space\nmore noise\n", "the disk is full\nfree some space"),
-        ("\x1b[31mred\x1b[0m\n", "red"),
-    ],
-)
-def test_last_words(tmp_path: Path, text: str, words: str) -> None:
-    log = tmp_path / "log"
-    log.write_text("RuntimeError: of an earlier run\n" + text)
-    assert last_words(log, len("RuntimeError: of an earlier run\n")) == words
 
 
 def test_events_are_json_objects_only(tmp_path: Path) -> None:

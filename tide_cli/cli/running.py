@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,18 +62,21 @@ def restart(
 def ps(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """The processes of the running appliance and their states."""
     status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
-    rows = [{"name": "supervisor", "pid": status["pid"], "state": status["state"], "starts": 1, "reason": None}]
-    rows[0]["seconds"] = round(time.time() - status["started"], 3)
+    rows = [{"name": "supervisor", "pid": status["pid"], "state": status["state"], "phase": None, "starts": 1}]
+    rows[0] |= {"seconds": round(time.time() - status["started"], 3), "reason": None}
     for name, child in status["children"].items():
-        rows.append({"name": name, **{key: child[key] for key in ("pid", "state", "starts", "seconds", "reason")}})
+        shown = ("pid", "state", "phase", "starts", "seconds", "reason")
+        rows.append({"name": name, **{key: child.get(key) for key in shown}})
     if json:
         print_json(rows)
     else:
-        names = ("name", "pid", "state", "seconds", "starts", "reason")
+        names = ("name", "pid", "state", "phase", "seconds", "starts", "reason")
         print_table(names, [[_cell(row[name]) for name in names] for row in rows])
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return f"{value['words']} {value['seconds']:.0f} s"
     return round(value) if isinstance(value, float) else value
 
 
@@ -111,29 +113,14 @@ def logs(
     config: Config = None,
 ) -> None:
     """Print the end of a log."""
+    from tide_cli.supervisor.logs import read_log
+
     path = appliance_paths(state_dir, config).logs / f"{name}.log"
     if not path.exists():
         raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy="`tide up` writes it")
-    for text in _tail(path, lines, follow):
+    sys.stdout.reconfigure(errors="replace")
+    for text in read_log(path, lines, follow):
         print(text, end="", flush=follow)
-
-
-def _tail(path: Path, lines: int, follow: bool) -> Iterator[str]:
-    """The last lines, then, where `follow`, what is appended; a file that was put aside is opened anew."""
-    from collections import deque
-
-    with path.open(errors="replace") as file:
-        yield from deque(file, maxlen=lines)
-        position = file.tell()
-    while follow:
-        time.sleep(0.3)
-        size = path.stat().st_size if path.exists() else 0
-        position = position if size >= position else 0
-        if size > position:
-            with path.open(errors="replace") as file:
-                file.seek(position)
-                yield file.read()
-                position = file.tell()
 
 
 @app.command()

@@ -26,6 +26,10 @@ def _flag(name: str, text: str) -> Any:
 
 @app.command()
 def up(
+    sglang_arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SGLANG_ARGUMENT", help="Behind `--`: handed on to SGLang.", show_default=False),
+    ] = None,
     target: Annotated[str | None, _flag("--target", "Known target, checkpoint folder or hub id.")] = None,
     draft: Annotated[str | None, _flag("--draft", "EAGLE3 draft to start with: folder or hub id.")] = None,
     state_dir: StateDir = None,
@@ -62,7 +66,7 @@ def up(
     if wait and not detach:
         raise UsageError("--wait goes with --detach", remedy="`tide up` without them stays in the foreground")
     flags = {name: value for name, value in locals().items() if name not in ("state_dir", "config", "detach", "wait")}
-    settings = settings_for(state_dir, config, **flags)
+    settings = settings_for(state_dir, config, **flags | {"sglang_arguments": sglang_arguments or None})
     return _detached(settings, wait) if detach else _foreground(settings)
 
 

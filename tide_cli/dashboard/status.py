@@ -66,7 +66,11 @@ def _children(children: dict[str, dict[str, Any]]) -> Text:
         if child["state"] == "DONE" and children["engine"]["state"] == "READY":
             continue  # the steps before the engine are history now
         style = STATE_STYLES.get(child["state"], "cyan")
-        text.append(f"{name} ").append(child["state"], style).append(f" {duration(child['seconds'])}   ", "dim")
+        phase = child.get("phase")
+        present = f", {phase['words']} {duration(phase['seconds'])}" if phase else ""
+        text.append(f"{name} ").append(child["state"], style).append(
+            f" {duration(child['seconds'])}{present}   ", "dim"
+        )
     return text
 
 

@@ -86,6 +86,7 @@ def engine_command(
             *("--speculative-eagle-topk", "1"),
             *("--speculative-num-draft-tokens", str(settings.draft_steps + 1)),
         ]
+    argv += settings.sglang_arguments  # the later of two wins
     return EngineCommand(argv, _environment(config_file, on_cpu))
 
 

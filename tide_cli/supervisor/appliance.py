@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
+from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.inventory import take_inventory
 from tide_cli.hardware.planner import make_plan
@@ -37,6 +38,8 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
+    captures = settings.speculation and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
     trains = settings.training and settings.speculation and settings.capture
     plan = make_plan(
         take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
@@ -80,7 +83,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
             yield supervisor
             core = supervisor.core
-            write_outcome(paths, core.exit_code, core.reason or core.stopped_by)
+            write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
     except TideError as error:
         write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
         raise
@@ -132,13 +135,14 @@ def outcome_file(paths: Paths) -> Path:
     return paths.run / "outcome.json"
 
 
-def write_outcome(paths: Paths, code: int, reason: str | None) -> None:
+def write_outcome(paths: Paths, code: int, reason: str | None, excerpt: Sequence[str] = ()) -> None:
+    outcome = {"code": code, "reason": reason, "excerpt": list(excerpt), "time": time.time()}
     with suppress(OSError):  # a full disk; the exit code says it too
-        outcome_file(paths).write_text(json.dumps({"code": code, "reason": reason, "time": time.time()}))
+        outcome_file(paths).write_text(json.dumps(outcome))
 
 
 def read_outcome(paths: Paths) -> dict[str, Any] | None:
-    """{'code', 'reason', 'time'}; None where no appliance has ended here."""
+    """{'code', 'reason', 'excerpt', 'time'}; None where no appliance has ended here."""
     try:
         return json.loads(outcome_file(paths).read_text())
     except (OSError, ValueError):
@@ -151,7 +155,8 @@ def outcome_error(outcome: dict[str, Any]) -> TideError:
     if outcome.get("code") == ExitCode.DONE:
         return TideError("the appliance was ended before it was ready", why=first, remedy="`tide up` starts it again")
     kind = UsageError if outcome.get("code") == ExitCode.USAGE else TideError
-    return kind(first, remedy="; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more")
+    remedy = "; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more"
+    return kind(first, remedy=remedy, excerpt=outcome.get("excerpt", ()))
 
 
 def _holder(settings: Settings) -> dict[str, Any]:

@@ -8,8 +8,9 @@ token. The engine's end ends neither the trainer nor its cycle; the trainer's ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from tide_cli.engine.phases import phase_words
 from tide_cli.supervisor.endings import end, give_up, judge_silence
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Child, Limits, State
@@ -56,8 +57,10 @@ class Core:
         self.finished = False
         self.exit_code = 0
         self.reason: str | None = None  # of a failure
+        self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self.stopped_by: str | None = None  # of an end that was asked for
         self._step_running: str | None = None
+        self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
 
     @property
     def state(self) -> State:
@@ -97,8 +100,8 @@ class Core:
                 return self._stop(now, Note("stop", "stopping at once")) + killed
             case DraftChosen():
                 return self._draft_chosen(message, now)
-            case Answered(generation):
-                return self._engine_ready(generation, now)
+            case Answered(generation, phases):
+                return self._engine_ready(generation, phases, now)
             case Pulse():
                 return self._pulse(message, now)
             case Broken():
@@ -133,15 +136,17 @@ class Core:
         self.learning.served = message.version
         return self._start(ENGINE, now)
 
-    def _engine_ready(self, generation: int, now: float) -> list[Action]:
+    def _engine_ready(self, generation: int, phases: Mapping[str, float], now: float) -> list[Action]:
         engine = self.children[ENGINE]
         if engine.state is not State.STARTING or engine.generation != generation:
             return []
         seconds = now - engine.since
         engine.ready(now)
-        actions: list[Action] = [
-            Note("ready", f"the engine is ready after {seconds:.0f} s", {"seconds": round(seconds, 3)})
-        ]
+        words = phase_words(phases)
+        text = f"the engine is ready after {seconds:.0f} s" + (f" ({words})" if words else "")
+        data = {"seconds": round(seconds, 3), "phases": {**self._prepared, **phases}}
+        self._prepared = {}
+        actions: list[Action] = [Note("ready", text, data)]
         if self.learning.served is not None:
             actions.append(Serve(self.learning.served))
         if self._trainer_state() is State.WAITING:
@@ -170,7 +175,7 @@ class Core:
         if child.name == self._step_running:
             return self._step_ended(child, message, now)
         reason = child.reason if child.state is State.STOPPING and child.reason else _words(message)
-        child.failed(now, reason, self.limits.policy)
+        child.failed(now, reason, self.limits.policy, final=message.final)
         actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
         actions.append(Note("exited", f"{child.name} ended: {reason}", {"code": message.code}))
         if child.state is State.BACKOFF:
@@ -180,16 +185,18 @@ class Core:
                 Note("backoff", f"{child.name} starts again in {wait:.0f} s", {"failures": child.failures}),
             ]
         if child.name == ENGINE:
-            return actions + self._fatal(f"the engine ended {child.failures} times in a row: {reason}", now)
-        text = f"training is given up, serving goes on: the trainer ended {child.failures} times in a row"
+            return actions + self._fatal(f"the engine ended{_times(child)}: {reason}", now, message.excerpt)
+        text = f"training is given up, serving goes on: the trainer ended{_times(child)}"
         return [*actions, Note("trainer_fatal", text, {"failures": child.failures})]
 
     def _step_ended(self, child: Child, message: Exited, now: float) -> list[Action]:
         self._step_running = None
+        self._prepared[child.name] = round(now - child.since, 1)
         child.done(now)
         if message.code:
             child.stopped(now)
-            return self._fatal(message.last_words or f"preparing the {child.name} failed: {_words(message)}", now)
+            words = message.last_words or f"preparing the {child.name} failed: {_words(message)}"
+            return self._fatal(words, now, message.excerpt)
         return self._next_step(now)
 
     def _trainer_said(self, message: TrainerSaid, now: float) -> list[Action]:
@@ -255,8 +262,8 @@ class Core:
 
     # --- the way down
 
-    def _fatal(self, reason: str, now: float) -> list[Action]:
-        self.exit_code, self.reason = 1, reason
+    def _fatal(self, reason: str, now: float, excerpt: tuple[str, ...] = ()) -> list[Action]:
+        self.exit_code, self.reason, self.excerpt = 1, reason, excerpt
         return self._stop(now, Note("fatal", reason))
 
     def _stop(self, now: float, note: Note) -> list[Action]:
@@ -321,4 +328,9 @@ class Core:
 
 def _words(message: Exited) -> str:
     how = f"signal {-message.code}" if message.code < 0 else f"exit code {message.code}"
-    return f"{message.last_words} ({how})" if message.last_words else how
+    first, *rest = message.last_words.split("\n")
+    return "\n".join([f"{first} ({how})" if first else how, *rest])
+
+
+def _times(child: Child) -> str:
+    return f" {child.failures} times in a row" if child.failures > 1 else ""

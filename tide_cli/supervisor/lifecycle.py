@@ -99,13 +99,13 @@ class Child:
     def done(self, now: float) -> None:
         self._enter(State.DONE, now)
 
-    def failed(self, now: float, reason: str, policy: RestartPolicy) -> None:
-        """It ended by itself: BACKOFF with a deadline for the next start, or FATAL at the limit."""
+    def failed(self, now: float, reason: str, policy: RestartPolicy, *, final: bool = False) -> None:
+        """It ended by itself: BACKOFF with a deadline for the next start, or FATAL at the limit or where `final`."""
         if self.ready_since is not None and now - self.ready_since >= policy.settled:
             self.failures = 0
         self.failures += 1
         self.reason = reason
-        if self.failures >= policy.limit:
+        if final or self.failures >= policy.limit:
             self._enter(State.FATAL, now)
         else:
             self._enter(State.BACKOFF, now, now + policy.delay(self.failures))

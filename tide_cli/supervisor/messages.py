@@ -25,12 +25,17 @@ class Tick:
 
 @dataclass(frozen=True)
 class Exited:
-    """A child ended and its process group is empty. code as subprocess gives it: negative for a signal."""
+    """A child ended and its process group is empty. code as subprocess gives it: negative for a signal.
+
+    final: another start would end in the same way; excerpt: the last lines of its log.
+    """
 
     child: str
     generation: int
     code: int
     last_words: str = ""
+    final: bool = False
+    excerpt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,10 @@ class DraftChosen:
 
 @dataclass(frozen=True)
 class Answered:
-    """The engine gave a real token."""
+    """The engine gave a real token. phases: seconds of each phase of its start, as engine.phases names them."""
 
     generation: int
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
-from tide_cli.supervisor.logs import last_words, open_log
+from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, command_line, process_stat, same_process
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
@@ -41,7 +41,7 @@ class ChildSpec:
 class ChildProcess:
     """A running child. Must be created by the thread that lives as long as the supervisor (see exec_child).
 
-    on_exit(code, last words of its log) is called once, from another thread, when child and descendants have ended;
+    on_exit(code, end of its log) is called once, from another thread, when child and descendants have ended;
     on_event(event) for each line of a child that talks.
     """
 
@@ -53,7 +53,6 @@ class ChildProcess:
     ) -> None:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
-        self._log_start = spec.log.stat().st_size if spec.log.exists() else 0
         argv = [
             sys.executable,
             "-I",
@@ -66,6 +65,7 @@ class ChildProcess:
         events, events_end = os.pipe() if spec.talks else (None, None)
         try:
             with open_log(spec.log) as log:
+                self.log_start = os.fstat(log.fileno()).st_size
                 self._popen = subprocess.Popen(
                     argv if events_end is None else [*argv, str(events_end)],
                     stdin=subprocess.PIPE if spec.talks else subprocess.DEVNULL,
@@ -130,7 +130,7 @@ class ChildProcess:
         if self._popen.stdin is not None:
             with suppress(BrokenPipeError):
                 self._popen.stdin.close()
-        self._on_exit(code, last_words(self._spec.log, self._log_start))
+        self._on_exit(code, read_tail(self._spec.log, self.log_start))
 
     def _read_events(self, events: int) -> None:
         with open(events, "rb") as pipe:

@@ -14,7 +14,9 @@ from typing import Any
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
@@ -23,6 +25,7 @@ from tide_cli.supervisor.messages import (
     TRAINER,
     Action,
     Answer,
+    Answered,
     Began,
     ChooseDraft,
     DraftChosen,
@@ -46,6 +49,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.process import ChildProcess
+from tide_cli.supervisor.procfs import ProcessStat
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -74,10 +78,11 @@ class Supervisor:
         trains = settings.speculation and settings.training and settings.capture
         limits = Limits(settings.start_timeout, settings.stop_timeout, settings.hang_timeout)
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(engine, self._paths.spool, self._queue.put, settings.hang_timeout)
+        self._watchers = Watchers(engine, self._paths, self._queue.put, settings.hang_timeout)
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
+        self._engine_start: EngineStart | None = None
         self._begun = time.time()
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
@@ -152,7 +157,7 @@ class Supervisor:
         self._queue.put(Began())
         try:
             while not self.core.finished:
-                message = self._next()
+                message = self._with_phases(self._next())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
@@ -171,6 +176,11 @@ class Supervisor:
             return self._queue.get(timeout=wait)
         except queue.Empty:
             return Tick()
+
+    def _with_phases(self, message: Message) -> Message:
+        if isinstance(message, Answered) and self._engine_start is not None:
+            return Answered(message.generation, self._engine_start.seconds())
+        return message
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -198,11 +208,12 @@ class Supervisor:
             case Answer(ticket, ok, text):
                 self._waiting.pop(ticket).set_result((ok, text))
             case Finish():
-                record_children(self._paths.run / "children.json", {})
+                self._record({})
 
     def _spawn(self, child: str, generation: int) -> None:
-        def on_exit(code: int, last_words: str) -> None:
-            self._queue.put(Exited(child, generation, code, last_words))
+        def on_exit(code: int, tail: str) -> None:
+            ending = explain(tail, code, child)
+            self._queue.put(Exited(child, generation, code, ending.words, ending.final, ending.excerpt))
 
         def on_event(event: dict[str, Any]) -> None:
             self._queue.put(TrainerSaid(generation, event))
@@ -212,13 +223,16 @@ class Supervisor:
             process = ChildProcess(spec, on_exit, on_event)
         except (TideError, OSError) as error:
             self._processes.pop(child, None)
-            on_exit(1, "\n".join(error.lines()) if isinstance(error, TideError) else str(error))
+            words = "\n".join(error.lines()) if isinstance(error, TideError) else str(error)
+            self._queue.put(Exited(child, generation, 1, words))
             return
         self._processes[child] = process
+        if child == ENGINE:
+            self._engine_start = EngineStart(spec.log, process.log_start)
         self._note(
             Note("started", f"{child} started (pid {process.pid})", {"pid": process.pid, "generation": generation})
         )
-        record_children(self._paths.run / "children.json", {name: p.stat for name, p in self._processes.items()})
+        self._record({name: p.stat for name, p in self._processes.items()})
 
     def _choose_draft(self) -> DraftChosen:
         try:
@@ -233,8 +247,11 @@ class Supervisor:
         self._recent.append(event)
         self._on_event(event)
 
+    def _record(self, children: dict[str, ProcessStat | None]) -> None:
+        self._write(lambda: record_children(self._paths.run / "children.json", children))
+
     def _write(self, write: Callable[[], Any]) -> Any:
-        """A full disk costs rows of the journal, never the serving."""
+        """A full disk costs rows of the journal and the record of the children, never the serving."""
         try:
             return write()
         except (sqlite3.Error, OSError):
@@ -259,6 +276,7 @@ class Supervisor:
             self.core,
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
             self._watchers.figures,
+            self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
             list(self._recent),
             self._begun,
             time.monotonic(),

@@ -21,11 +21,15 @@ def make_status(
     core: Core,
     pids: Mapping[str, int],
     figures: EngineFigures | None,
+    phase: Mapping[str, Any] | None,
     events: list[dict[str, Any]],
     begun: float,
     now: float,
 ) -> dict[str, Any]:
-    """begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to."""
+    """phase: of an engine that is starting (see EngineStart).
+
+    begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to.
+    """
     settings, learning = workshop.settings, core.learning
     children = {
         name: {
@@ -35,6 +39,7 @@ def make_status(
             "failures": child.failures,
             "seconds": round(now - child.since, 3) if child.generation else 0.0,
             "reason": child.reason,
+            "phase": phase if name == ENGINE else None,
         }
         for name, child in core.children.items()
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from tide_cli.errors import TideError
+from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
+from tide_cli.supervisor.logs import bound_log
 from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Swapped, Totals
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
@@ -32,15 +33,15 @@ class Engine(Protocol):
 class Watchers:
     """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`."""
 
-    def __init__(self, engine: Engine, spool: Path, post: Callable[[Message], None], hang_timeout: float) -> None:
-        self._engine, self._spool, self._post, self._hang_timeout = engine, spool, post, hang_timeout
+    def __init__(self, engine: Engine, paths: Paths, post: Callable[[Message], None], hang_timeout: float) -> None:
+        self._engine, self._paths, self._post, self._hang_timeout = engine, paths, post, hang_timeout
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self._watched: _Watched | None = None
         self.figures: EngineFigures | None = None
 
     def start(self) -> None:
-        """Begin to look at figures and totals."""
+        """Begin to look at figures, totals and the size of the logs."""
         threading.Thread(target=self._look, name="look", daemon=True).start()
 
     def close(self) -> None:
@@ -83,10 +84,12 @@ class Watchers:
 
     def _look(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
-            if totals := spool_totals(self._spool):
+            if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
             if watched := self._watched:
                 self._look_after(watched)
+            for log in self._paths.logs.glob("*.log"):
+                bound_log(log)
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():
