@@ -93,6 +93,7 @@ class Settings(BaseSettings):
     # supervisor
     start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")
     hang_timeout: float = Field(120.0, gt=0, description="seconds without a token after which the engine is restarted")
+    restart_limit: int = Field(5, ge=1, description="failures in a row after which a child is not started again")
     stop_timeout: float = Field(20.0, gt=0, description="seconds a child has to end before it is killed")
 
     @field_validator("spool_size", "reservoir_size", mode="before")

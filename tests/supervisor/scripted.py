@@ -164,6 +164,7 @@ def scripted_settings(folder: Path, port: int, **chosen: object) -> Settings:
         "port": port,
         "spool_size": 2**20,
         "cycle_tokens": 100,
+        "restart_limit": 3,
         "stop_timeout": 3.0,
         "start_timeout": 60.0,
     }

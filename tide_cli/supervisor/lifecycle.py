@@ -28,7 +28,7 @@ class RestartPolicy:
     A child that was READY for `settled` seconds has begun a new row.
     """
 
-    limit: int = 3
+    limit: int = 5
     first_delay: float = 1.0
     longest_delay: float = 60.0
     settled: float = 300.0

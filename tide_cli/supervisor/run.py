@@ -15,11 +15,12 @@ from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.supervisor.causes import explain
-from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
+from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
 from tide_cli.supervisor.messages import (
     ENGINE,
     TRAINER,
@@ -76,7 +77,12 @@ class Supervisor:
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         learning = Learning(settings.cycle_tokens, cycles[0]["data"].get("tokens_total", 0) if cycles else 0)
         trains = settings.speculation and settings.training and settings.capture
-        limits = Limits(settings.start_timeout, settings.stop_timeout, settings.hang_timeout)
+        limits = Limits(
+            settings.start_timeout,
+            settings.stop_timeout,
+            settings.hang_timeout,
+            RestartPolicy(limit=settings.restart_limit),
+        )
         self.core = Core(workshop.steps(), trains, limits, learning)
         self._watchers = Watchers(engine, self._paths, self._queue.put, settings.hang_timeout)
         self._processes: dict[str, ChildProcess] = {}
