@@ -31,9 +31,13 @@ def config_file(config: Path | None) -> Path | None:
     named = config or (Path(os.environ["TIDE_CONFIG"]) if os.environ.get("TIDE_CONFIG") else None)
     if named:
         return named
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    default = base / "tide" / "tide.toml"
+    default = default_config_file()
     return default if default.is_file() else None
+
+
+def default_config_file() -> Path:
+    """`$XDG_CONFIG_HOME/tide/tide.toml`, else `~/.config/tide/tide.toml`."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tide" / "tide.toml"
 
 
 @dataclass(frozen=True)

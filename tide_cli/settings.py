@@ -92,6 +92,8 @@ class Settings(BaseSettings):
 
     # supervisor
     start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")
+    hang_timeout: float = Field(120.0, gt=0, description="seconds without a token after which the engine is restarted")
+    restart_limit: int = Field(5, ge=1, description="failures in a row after which a child is not started again")
     stop_timeout: float = Field(20.0, gt=0, description="seconds a child has to end before it is killed")
 
     @field_validator("spool_size", "reservoir_size", mode="before")
@@ -127,7 +129,7 @@ def load_settings(flags: dict[str, Any] | None = None, config: Path | None = Non
     try:
         return Settings(**merged)
     except ValidationError as error:
-        raise _as_usage_error(error, flags, from_environment) from None
+        raise _as_usage_error(error, flags, from_environment, config_file(config)) from None
 
 
 def unknown_variables() -> list[str]:
@@ -154,18 +156,20 @@ def _read_file(config: Path | None) -> dict[str, Any]:
         ) from None
 
 
-def _as_usage_error(error: ValidationError, flags: dict[str, Any], from_environment: set[str]) -> UsageError:
+def _as_usage_error(
+    error: ValidationError, flags: dict[str, Any], from_environment: set[str], file: Path | None
+) -> UsageError:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "?"
     reason = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return UsageError(f"unknown setting {name!r}", remedy="`tide config` lists the settings")
+        return UsageError(f"unknown setting {name!r} in {file}", remedy="`tide config` lists the settings")
     if name in flags:
         where = "--" + name.replace("_", "-")
     elif name in from_environment:
         where = f"TIDE_{name.upper()}"
     else:
-        where = f"{name} in the settings file"
+        where = f"{name} in {file}"
     return UsageError(
         f"{where}: {first.get('input')!r} is not accepted", why=reason, remedy="`tide config` explains each setting"
     )

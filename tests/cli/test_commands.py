@@ -92,7 +92,8 @@ def test_an_unwritable_state_folder(tmp_path: Path) -> None:
 
 def test_paths(tmp_path: Path) -> None:
     answer = tide("paths", "--json", "--state-dir", tmp_path / "s", "--cache-dir", tmp_path / "c")
-    assert json.loads(answer.stdout) == Paths.under(tmp_path / "s", tmp_path / "c").as_dict()
+    expected = Paths.under(tmp_path / "s", tmp_path / "c").as_dict() | {"settings": "/nonexistent/tide/tide.toml"}
+    assert json.loads(answer.stdout) == expected
 
 
 def test_config_says_where_each_value_comes_from(tmp_path: Path) -> None:

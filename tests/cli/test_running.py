@@ -25,6 +25,7 @@ def test_a_session(appliance: ScriptedAppliance) -> None:
     assert json.loads(tide("status", "--json", *where).stdout)["state"] == "READY"
     assert "v0000 served" in tide("status", *where).stdout
 
+    appliance.store_samples(held_out=4, tokens=20)
     assert tide("train", "now", *where).stdout == "a training cycle has begun\n"
     appliance.until(lambda status: status["drafts"]["served"] == 1)
     versions = json.loads(tide("drafts", "ls", "--json", *where).stdout)
@@ -39,13 +40,13 @@ def test_a_session(appliance: ScriptedAppliance) -> None:
     kinds = [event["kind"] for event in json.loads(tide("events", "--json", *where).stdout)]
     assert kinds.count("swap") == 2
     assert "POST /set_internal_state" in tide("logs", "engine", *where).stdout
-    assert "swap: v0001 is served" in tide("logs", "supervisor", *where).stdout
+    assert "v0001 is served" in tide("logs", "supervisor", *where).stdout
 
     done = tide("down", *where)
     assert (done.returncode, done.stderr) == (0, "tide: the appliance has ended\n")
     assert appliance.process.wait(timeout=60) == 0
     assert tide("ps", *where).returncode == 3
-    assert "swap" in tide("events", *where).stdout
+    assert "v0001 is served" in tide("events", *where).stdout
 
     # without an appliance, the choice holds for the next start
     assert "next `tide up`" in tide("drafts", "use", "1", *where).stdout
@@ -58,10 +59,10 @@ def test_a_followed_log_grows(appliance: ScriptedAppliance) -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
         try:
             for line in follower.stdout:
-                if "ready:" in line:
+                if "the engine is ready" in line:
                     break
             appliance.end()
-            assert any("stop:" in line for line in follower.stdout)
+            assert any("stopping" in line for line in follower.stdout)
         finally:
             follower.terminate()
 
@@ -70,7 +71,7 @@ def test_the_plain_lines_of_the_foreground(appliance: ScriptedAppliance) -> None
     appliance.up()
     code, output = appliance.end()
     assert code == 0
-    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ready: the engine is ready", output, re.MULTILINE)
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d the engine is ready", output, re.MULTILINE)
 
 
 def test_a_detached_start_that_fails_says_why(tmp_path: Path) -> None:

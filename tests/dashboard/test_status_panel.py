@@ -27,7 +27,7 @@ LATER = STATUS | {
     "state": "READY",
     "notes": ["engine and trainer share core 0: both will be slower"],
     "children": {
-        "target": {"state": "STOPPED", "seconds": 70.0, "starts": 1},
+        "target": {"state": "DONE", "seconds": 70.0, "starts": 1},
         "engine": {"state": "READY", "seconds": 65.0, "starts": 1},
         "trainer": {"state": "BACKOFF", "seconds": 1.0, "starts": 1},
     },

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -89,7 +90,7 @@ def start_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["starting engine and trainer", "started: target started"])
+@pytest.mark.parametrize("moment", ["starting engine and trainer", "target started"])
 def test_an_interruption_ends_everything(moment: str, number: signal.Signals, start_demo: Callable[..., Demo]) -> None:
     demo = start_demo()
     demo.wait_for(moment)
@@ -148,3 +149,15 @@ def test_a_bad_setting_is_named(start_demo: Callable[..., Demo]) -> None:
     assert code == 2
     assert "serve_cores" in errors
     assert demo.left() == []
+
+
+def test_a_killed_demo_takes_its_appliance_along(start_demo: Callable[..., Demo]) -> None:
+    """Its temporary folder stays: nobody is left who could remove it."""
+    demo = start_demo()
+    demo.wait_for("target started")
+    demo.process.kill()
+    demo.end()
+    deadline = time.monotonic() + 60
+    while demo.processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

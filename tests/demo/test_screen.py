@@ -56,8 +56,8 @@ def test_plain_lines_tell_each_event_once_and_the_figures_now_and_then() -> None
     lines = [line.partition(" ")[2] for line in out.getvalue().splitlines()]
     assert lines == [
         "sending traffic",
-        "  ready: the engine is ready",
-        "  cycle: training: [3000] tokens; more",
+        "  the engine is ready",
+        "  training: [3000] tokens; more",
         "  12 requests answered, 1 failed (the engine does not answer), 31.5 tok/s, acceptance length 1.24 in the last "
         "minute; 4,100 tokens captured, training (step 7, loss 5.50), v0000 served",
         "  round 1 of 3",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,6 @@ from engines import Appliance, plain_sglang, real_prompts
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from tide_cli.paths import Paths
-from tide_cli.targets import prepare_target, resolve_target
 
 PROMPTS = 24
 TOKENS = 32
@@ -24,8 +25,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def checkpoint(cache: Path) -> Path:
     """The embedded target, converted for this session."""
-    paths = Paths.under(cache / "unused", cache)
-    return prepare_target(resolve_target("smollm2-135m", paths), paths).folder
+    # as the supervisor does it
+    subprocess.run([sys.executable, "-m", "tide_cli.targets", "smollm2-135m", str(cache)], check=True)
+    return Paths.under(cache / "unused", cache).embedded_target
 
 
 @pytest.fixture(scope="session")

@@ -79,9 +79,14 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     assert walked == pytest.approx(engine_al, rel=0.06)
 
 
-def test_a_killed_engine_comes_back_with_the_served_draft(appliance: Appliance) -> None:
+@pytest.mark.parametrize("part", ["launcher", "sglang::scheduler", "sglang::detokenizer"])
+def test_a_killed_engine_comes_back_with_the_served_draft(appliance: Appliance, part: str) -> None:
     before = appliance.status()
-    os.kill(before["children"]["engine"]["pid"], signal.SIGKILL)
+    launcher = psutil.Process(before["children"]["engine"]["pid"])
+    pids = {"launcher": launcher.pid} | {
+        child.cmdline()[0]: child.pid for child in launcher.children() if child.cmdline()
+    }
+    os.kill(pids[part], signal.SIGKILL)
     deadline = time.monotonic() + 240
     while True:
         status = appliance.status()

@@ -1,8 +1,9 @@
 """An appliance whose engine and trainer are small scripts: `python scripted.py appliance FOLDER PORT [SETTING=VALUE…]`.
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
-programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, and refuses every
-swap when FOLDER/refuse exists; where FOLDER/dies exists, its text is all the engine ever says.
+programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, refuses every swap
+when FOLDER/refuse exists, gives no token while FOLDER/mute exists, and ends at once with the words in FOLDER/crash. The
+supervisor's wall clock is off by the seconds in FOLDER/clock.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ TARGET = {
 
 
 def make_target(folder: Path) -> Path:
-    """A checkpoint folder without weights."""
+    """A checkpoint folder with a shape and no weights to speak of."""
     target = folder / "tiny"
     target.mkdir(exist_ok=True)
     (target / "config.json").write_text(json.dumps(TARGET))
+    (target / "model.safetensors").write_bytes(b"")
     return target
 
 
@@ -75,6 +77,8 @@ class Engine(BaseHTTPRequestHandler):
             Engine.refusal = "not today" if (self.folder / "refuse").exists() else None
             if Engine.refusal is None:
                 Engine.version = body["server_args"]["tide_draft"]
+        while self.path == "/generate" and (self.folder / "mute").exists():
+            time.sleep(0.05)
         self._answer(b'{"text": " a"}')
 
     def _answer(self, content: bytes) -> None:
@@ -89,12 +93,13 @@ class Engine(BaseHTTPRequestHandler):
 
 def engine(folder: str, port: str, version: str) -> None:
     """Serves, with one grandchild in a session of its own, as a scheduler process might be."""
-    if (Path(folder) / "dies").exists():
-        sys.exit((Path(folder) / "dies").read_text())
+    if (Path(folder) / "crash").exists():
+        sys.exit((Path(folder) / "crash").read_text())
     Engine.folder, Engine.version = Path(folder), int(version)
     if (Path(folder) / "stubborn").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    part = ["sglang::scheduler", "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(part, executable=sys.executable, start_new_session=True)
     # as SGLang does: mapped by a process that is killed, and never removed
     with Path(f"/dev/shm/sglang_loads_{port}_{os.getpid()}.shm").open("w+b") as table:
         table.truncate(mmap.PAGESIZE)
@@ -140,11 +145,22 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
             return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
 
     stay_as_init()  # as `tide` does: nothing, except where it is process 1
+    shift_clock(Path(folder) / "clock")
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
     found = check_settings(settings)
     workshop = ScriptedWorkshop(settings, found.plan, found.target)
     with running_appliance(workshop, lambda event: print(event_line(event), flush=True)) as supervisor:
         return run_with_signals(supervisor)
+
+
+def shift_clock(file: Path) -> None:
+    """From now on this process's wall clock follows `file`; the monotonic one does not."""
+    right = time.time
+
+    def shifted() -> float:
+        return right() + (float(file.read_text() or 0) if file.exists() else 0.0)
+
+    time.time = shifted
 
 
 def scripted_settings(folder: Path, port: int, **chosen: object) -> Settings:
@@ -156,6 +172,7 @@ def scripted_settings(folder: Path, port: int, **chosen: object) -> Settings:
         "port": port,
         "spool_size": 2**20,
         "cycle_tokens": 100,
+        "restart_limit": 3,
         "stop_timeout": 3.0,
         "start_timeout": 60.0,
     }

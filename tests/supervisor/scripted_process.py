@@ -16,6 +16,8 @@ import pytest
 
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
+from tide_cli.spool.index import SpoolIndex
+from tide_cli.spool.samples import SampleInfo
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.family import Mark, end_family, find_family
 
@@ -67,6 +69,29 @@ class ScriptedAppliance:
                 pass
             time.sleep(0.05)
         return pytest.fail(f"not within {WITHIN} s: {status}")
+
+    def store_samples(self, held_out: int, tokens: int) -> None:
+        """An index with so many held-out samples, as the engine's capture would have written it."""
+        index = SpoolIndex.create(self.paths.spool)
+        rows = [
+            SampleInfo(
+                id=number,
+                run="r",
+                draft_version=0,
+                created=1.0,
+                tokens=50,
+                prompt_tokens=10,
+                prefix_missing=0,
+                verify_steps=20,
+                accepted=20,
+                split="held_out",
+                checksum=0,
+                pages=(number,),
+            )
+            for number in range(1, held_out + 1)
+        ]
+        index.commit(rows, [], {"samples": held_out, "tokens": tokens})
+        index.close()
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
         """Signal the supervisor; its exit code and everything it printed."""

@@ -13,7 +13,6 @@ from scripted_process import ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
-from tide_cli.spool.index import SpoolIndex
 from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
@@ -46,9 +45,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     assert appliance.paths.socket.stat().st_mode & 0o777 == 0o600
     assert read_served(appliance.paths.database) == 0
 
-    index = SpoolIndex.create(appliance.paths.spool)
-    index.commit([], [], {"samples": 3, "tokens": 150})
-    index.close()
+    appliance.store_samples(held_out=3, tokens=150)
     status = appliance.until(lambda status: status["drafts"]["served"] == 1 and status["engine"])
     assert status["spool"] == {"samples": 3, "tokens": 150}
     assert status["engine"] == {"tok_s": 12.5, "accept_length": 1.75, "running": 0, "queued": 0}
@@ -78,6 +75,9 @@ def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedApp
     appliance.up()
     first = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
     (table,) = load_tables_of(appliance)
+    with pytest.raises(TideError, match="0 held-out samples, and the gate needs 4"):
+        ask(appliance.paths.socket, "POST", "/v1/train")
+    appliance.store_samples(held_out=4, tokens=50)
     assert ask(appliance.paths.socket, "POST", "/v1/train")["done"]
     before = appliance.until(lambda status: status["drafts"]["served"] == 1)
     os.kill(first["children"]["engine"]["pid"], signal.SIGKILL)
@@ -105,6 +105,52 @@ def test_a_killed_trainer_does_not_touch_serving(appliance: ScriptedAppliance) -
     )
     assert after["state"] == "READY"
     assert after["children"]["engine"]["pid"] == before["children"]["engine"]["pid"]
+
+
+def test_an_engine_that_has_lost_a_process_is_started_anew(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    (scheduler,) = [pid for pid in appliance.family() if _command_line(pid).startswith("sglang::")]
+    os.kill(scheduler, signal.SIGKILL)
+    appliance.until(lambda s: s["state"] == "READY" and s["children"]["engine"]["starts"] == 2)
+    assert any("scheduler ended" in event["text"] for event in read_events(appliance.paths.database, kind="broken"))
+
+
+def test_a_silent_engine_is_degraded_and_started_anew_if_it_stays_so(appliance: ScriptedAppliance) -> None:
+    appliance.up("hang_timeout=6")
+    mute = appliance.folder / "mute"
+    mute.write_text("")
+    appliance.until(lambda status: status["state"] == "DEGRADED")
+    mute.unlink()
+    status = appliance.until(lambda status: status["state"] == "READY")
+    assert status["children"]["engine"]["starts"] == 1
+    mute.write_text("")
+    appliance.until(lambda status: status["children"]["engine"]["state"] in ("BACKOFF", "STOPPING"))
+    mute.unlink()
+    status = appliance.until(lambda s: s["state"] == "READY" and s["children"]["engine"]["starts"] == 2)
+    kinds = [event["kind"] for event in read_events(appliance.paths.database)]
+    assert [kind for kind in kinds if kind in ("degraded", "recovered", "broken")][:3] == [
+        "degraded",
+        "recovered",
+        "degraded",
+    ]
+    assert "broken" in kinds
+
+
+def test_restart(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    before = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")["children"]
+    restart = {"children": ["engine", "trainer"]}
+    assert "restarting" in ask(appliance.paths.socket, "POST", "/v1/restart", restart)["done"]
+    after = appliance.until(
+        lambda s: all(
+            s["children"][name]["starts"] == 2 and s["children"][name]["state"] == "READY"
+            for name in ("engine", "trainer")
+        )
+    )["children"]
+    assert after["engine"]["failures"] == after["trainer"]["failures"] == 0
+    assert after["engine"]["pid"] != before["engine"]["pid"]
+    with pytest.raises(TideError, match="this appliance has no nurse"):
+        ask(appliance.paths.socket, "POST", "/v1/restart", {"children": ["nurse"]})
 
 
 def test_use_and_a_refusal(appliance: ScriptedAppliance) -> None:
@@ -142,7 +188,7 @@ def test_what_a_killed_supervisor_leaves_is_reaped(appliance: ScriptedAppliance,
         assert status["state"] == "READY"
         appliance.end()
     else:
-        ended = bring_down(appliance.paths, 5)
+        ended = bring_down(appliance.paths)
         assert not ended.supervisor
         assert ended.leftovers >= 1
     nothing_is_left(appliance)
@@ -150,13 +196,13 @@ def test_what_a_killed_supervisor_leaves_is_reaped(appliance: ScriptedAppliance,
 
 def test_down(appliance: ScriptedAppliance) -> None:
     with pytest.raises(NotRunningError):
-        bring_down(appliance.paths, 5)
+        bring_down(appliance.paths)
     appliance.up()
-    assert bring_down(appliance.paths, 5).supervisor
+    assert bring_down(appliance.paths).supervisor
     nothing_is_left(appliance)
     assert appliance.process.wait(timeout=60) == 0
     with pytest.raises(NotRunningError):
-        bring_down(appliance.paths, 5)
+        bring_down(appliance.paths)
 
 
 def test_a_child_that_ignores_the_signal_is_killed(appliance: ScriptedAppliance) -> None:
@@ -188,7 +234,7 @@ def test_a_damaged_draft_is_named_and_nothing_stays(appliance: ScriptedAppliance
 
 
 def test_a_known_cause_is_told_once_with_the_end_of_the_log(appliance: ScriptedAppliance) -> None:
-    (appliance.folder / "dies").write_text("usage: sglang serve\nsglang serve: error: unrecognized arguments: --bogus")
+    (appliance.folder / "crash").write_text("usage: sglang serve\nsglang serve: error: unrecognized arguments: --bogus")
     assert appliance.start().wait(timeout=60) == 1
     outcome = read_outcome(appliance.paths)
     first, second = outcome["reason"].split("\n")

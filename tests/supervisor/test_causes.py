@@ -170,6 +170,11 @@ def test_a_bus_error_is_shared_memory() -> None:
     assert "/dev/shm" in cause("", code=-signal.SIGBUS).what
 
 
+@pytest.mark.parametrize(("code", "name"), [(-signal.SIGSEGV, "SIGSEGV"), (-40, "signal 40")])
+def test_a_signal_is_named_where_the_log_says_nothing_of_a_failure(code: int, name: str) -> None:
+    assert explain("[2026-11-29 17:30:12] Decode batch\n", code, ENGINE).words == f"it was ended by {name}"
+
+
 def test_the_trainer_has_other_remedies() -> None:
     assert "batch_tokens" in cause(OUT_OF_MEMORY, code=1, child=TRAINER).remedy
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.learning import Learning
-from tide_cli.supervisor.lifecycle import RestartPolicy, State
+from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
 from tide_cli.supervisor.messages import (
     ENGINE,
     TARGET,
@@ -19,6 +19,7 @@ from tide_cli.supervisor.messages import (
     Answer,
     Answered,
     Began,
+    Broken,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -28,6 +29,8 @@ from tide_cli.supervisor.messages import (
     Message,
     Note,
     Probe,
+    Pulse,
+    RestartAsked,
     Serve,
     Spawn,
     StopAsked,
@@ -49,7 +52,7 @@ class History:
     """A core, and everything it has decided."""
 
     def __init__(self, steps: tuple[str, ...] = (), trains: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, POLICY), Learning(cycle_tokens=1000))
+        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), Learning(cycle_tokens=1000))
         self.now = 0.0
         self.notes: list[Note] = []
 
@@ -188,6 +191,78 @@ def test_an_engine_that_gives_no_token_in_time_is_ended_and_started_again() -> N
     history.tell(Exited(ENGINE, 1, -9), at=121)
     assert history.core.children[ENGINE].reason == "not ready within 100 s"
     assert history.tell(Tick(), at=122) == [Spawn(ENGINE, 2), Probe(2)]
+
+
+def test_a_silent_engine_is_degraded_then_recovers_or_is_killed() -> None:
+    history = History().serving()
+    assert history.tell(Pulse(1, 29), at=40) == []
+    assert history.core.state is State.READY
+    history.tell(Pulse(1, 30), at=41)
+    assert history.core.state is State.DEGRADED
+    history.tell(Pulse(1, 60), at=71)
+    history.tell(Pulse(1, 0), at=72)
+    assert history.core.state is State.READY
+    assert history.tell(Pulse(2, 90)) == []  # of another start
+    assert history.tell(Pulse(1, 90), at=162) == [Kill(ENGINE)]
+    history.tell(Exited(ENGINE, 1, -9), at=163)
+    assert history.core.state is State.BACKOFF
+    assert history.core.children[ENGINE].reason == "no token for 90 s"
+    assert [kind for kind in history.kinds() if kind in ("degraded", "recovered", "broken")] == [
+        "degraded",
+        "recovered",
+        "broken",
+    ]
+
+
+def test_an_engine_that_hangs_once_in_a_while_is_never_given_up() -> None:
+    history = History().serving()
+    at = 10.0
+    for generation in range(1, 8):
+        at += POLICY.settled
+        assert history.tell(Pulse(generation, 90), at=at) == [Kill(ENGINE)]
+        history.tell(Exited(ENGINE, generation, -9), at=at)
+        assert history.core.state is State.BACKOFF
+        at += 1
+        history.tell(Tick(), at=at)
+        history.tell(Answered(generation + 1), at=at)
+
+
+def test_an_engine_that_lost_a_process_is_killed_once() -> None:
+    history = History().serving()
+    assert history.tell(Broken(ENGINE, 1, "detokenizer")) == [Kill(ENGINE)]
+    assert history.tell(Broken(ENGINE, 1, "detokenizer")) == []
+    history.tell(Exited(ENGINE, 1, -9))
+    assert history.core.children[ENGINE].reason == "detokenizer ended"
+
+
+def test_restart_is_no_failure_and_revives_what_was_given_up() -> None:
+    history = History().serving()
+    decided = history.tell(RestartAsked(1, (ENGINE, TRAINER)), at=20)
+    assert decided[:2] == [Terminate(ENGINE), Tell({"cmd": "stop"})]
+    assert isinstance(decided[2], Answer)
+    assert decided[2].ok
+    assert history.tell(Exited(TRAINER, 1, 0), at=21) == [Spawn(TRAINER, 2)]
+    assert history.tell(Tick(), at=26) == []  # the firm word was for the one before
+    assert history.tell(Exited(ENGINE, 1, 0), at=27) == [Spawn(ENGINE, 2), Probe(2)]
+    assert history.core.children[ENGINE].failures == 0
+    history.tell(Answered(2), at=30)
+    for generation in (2, 3, 4):
+        history.tell(Exited(TRAINER, generation, 1), at=history.now + 1)
+        history.tell(Tick(), at=history.now + 10)
+    assert history.state(TRAINER) is State.FATAL
+    assert history.tell(RestartAsked(2, (TRAINER,)))[0] == Spawn(TRAINER, 5)
+
+
+def test_no_restart_of_what_is_not_there_or_on_its_way_down() -> None:
+    for history, names, word in [
+        (History(trains=False), (TRAINER,), "has no trainer"),
+        (History(), (ENGINE,), "WAITING"),
+        (History().serving(), ("nurse",), "has no nurse"),
+    ]:
+        (answer,) = history.tell(RestartAsked(1, names))
+        assert isinstance(answer, Answer)
+        assert not answer.ok
+        assert word in answer.text
 
 
 def test_a_hopeless_trainer_is_given_up_and_serving_goes_on() -> None:
@@ -350,6 +425,9 @@ MESSAGES = st.one_of(
     ),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
     st.builds(TrainAsked, st.integers(100, 199)),
+    st.builds(Pulse, st.integers(1, 5), st.sampled_from([0.0, 30.0, 90.0])),
+    st.builds(Broken, st.just(ENGINE), st.integers(1, 5), st.just("scheduler")),
+    st.builds(RestartAsked, st.integers(300, 399), st.sampled_from([(ENGINE,), (TRAINER,), (ENGINE, TRAINER)])),
     st.builds(UseAsked, st.integers(200, 299), st.integers(0, 9)),
 )
 

@@ -151,7 +151,7 @@ def test_the_journal_keeps_events_in_order_and_one_served_version(tmp_path: Path
     events = read_events(path)
     assert [event["text"] for event in events] == ["one", "two\nlines"]
     assert events[0] == first
-    assert event_line(events[1]).endswith("gate: two; lines")
+    assert event_line(events[1]).endswith(" two; lines")
     assert read_events(path, newest=1)[0]["kind"] == "gate"
     assert read_events(path, after=first["id"], kind="swap") == []
     assert read_served(path) == 2
@@ -164,5 +164,5 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tide.db").write_bytes(b"not a database" * 100)
     with pytest.raises(TideError, match="cannot use"):
         Journal(tmp_path / "tide.db")
-    with pytest.raises(TideError, match="cannot read"):
+    with pytest.raises(TideError, match="cannot use"):
         read_events(tmp_path / "tide.db")

@@ -12,7 +12,7 @@ from tide_cli import __version__
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, settings_for
-from tide_cli.paths import config_file
+from tide_cli.paths import config_file, default_config_file
 
 
 @app.command()
@@ -51,6 +51,7 @@ def paths(
 ) -> None:
     """Every folder and file TIDE uses."""
     found = settings_for(state_dir, config, cache_dir=cache_dir).paths.as_dict()
+    found["settings"] = str((config_file(config) or default_config_file()).absolute())
     if json:
         print_json(found)
     else:

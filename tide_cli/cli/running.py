@@ -11,7 +11,7 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain, print_json, print_table
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
@@ -26,10 +26,36 @@ def down(
     """End the appliance and whatever a killed one has left behind."""
     from tide_cli.supervisor.down import bring_down
 
-    settings = settings_for(state_dir, config)
-    ended = bring_down(settings.paths, settings.stop_timeout, now=now)
+    ended = bring_down(appliance_paths(state_dir, config), now=now)
     left = f", {ended.leftovers} leftover processes ended" if ended.leftovers else ""
     complain([("the appliance has ended" if ended.supervisor else "no appliance was running") + left])
+
+
+class Part(StrEnum):
+    """What can be started anew by itself."""
+
+    engine = "engine"
+    trainer = "trainer"
+
+
+@app.command()
+def restart(
+    part: Annotated[Part | None, typer.Argument(help="Only this one.", show_default="both")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it is ready again.")] = False,
+    state_dir: StateDir = None,
+    config: Config = None,
+) -> None:
+    """Start the engine, the trainer or both anew; the served draft and the spool stay."""
+    paths = appliance_paths(state_dir, config)
+    before = ask(paths.socket, "GET", "/v1/status")["children"]
+    names = [part.value] if part else [name for name in (Part.engine, Part.trainer) if name in before]
+    complain([order(paths, "/v1/restart", {"children": names})])
+    while wait:
+        time.sleep(0.2)
+        now = ask(paths.socket, "GET", "/v1/status")["children"]
+        if gone := [name for name in names if now[name]["state"] == "FATAL"]:
+            raise TideError(f"{gone[0]} did not start: {now[gone[0]]['reason']}", remedy=f"`tide logs {gone[0]}`")
+        wait = any(now[name]["state"] != "READY" or now[name]["starts"] == before[name]["starts"] for name in names)
 
 
 @app.command()

@@ -85,7 +85,7 @@ def _foreground(settings: Settings) -> int:
     lively = sys.stdout.isatty()
 
     def on_event(event: dict[str, Any]) -> None:
-        if lively:
+        if lively or event["kind"] == "fatal":  # that reason is the error this command ends with
             return
         print(event_line(event), flush=True)
         if event["kind"] == "ready":

@@ -14,6 +14,7 @@ from tide_cli.dashboard.words import clock, count, duration, version
 
 STATE_STYLES = {
     "READY": "bold green",
+    "DEGRADED": "bold yellow",
     "FATAL": "bold red",
     "BACKOFF": "bold yellow",
     "STOPPING": "yellow",
@@ -62,7 +63,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
 def _children(children: dict[str, dict[str, Any]]) -> Text:
     text = Text()
     for name, child in children.items():
-        if child["state"] == "STOPPED" and child["starts"] and children["engine"]["state"] == "READY":
+        if child["state"] == "DONE" and children["engine"]["state"] == "READY":
             continue  # the steps before the engine are history now
         style = STATE_STYLES.get(child["state"], "cyan")
         phase = child.get("phase")

@@ -127,13 +127,13 @@ class Appliance:
                 self._process.wait(timeout=_LOOK_EVERY)
         # it has done this itself, unless it had to be killed
         with suppress(NotRunningError):
-            bring_down(self.settings.paths, self.settings.stop_timeout, now=True)
+            bring_down(self.settings.paths, now=True)
 
 
 @contextmanager
 def running(settings: Settings, interrupts: Interrupts) -> Iterator[Appliance]:
     """Start an appliance; when the block is left, however it is, nothing of it runs any more."""
-    appliance = Appliance(settings, start_detached(settings))
+    appliance = Appliance(settings, start_detached(settings, bound=True))
     try:
         yield appliance
     finally:

@@ -121,7 +121,7 @@ class PlainScreen(Screen):
         for event in status["events"]:
             if event["time"] > self._last_event:
                 self._last_event = event["time"]
-                self._line(f"  {event['kind']}: {event['text']}".replace("\n", "; "))
+                self._line(f"  {event['text']}".replace("\n", "; "))
         if traffic is not None and time.monotonic() - self._last_figures >= _FIGURES_EVERY:
             self._last_figures = time.monotonic()
             self._line(f"  {traffic_words(traffic)}; {learning_words(status)}")

@@ -42,8 +42,12 @@ class DraftStore:
         """Every published version, ascending."""
         try:
             names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise TideError(
+                f"cannot look into {self.root}", why=error.strerror, remedy="mend it, or use another --state-dir"
+            ) from None
         return sorted(version for name in names if (version := version_of_folder(name)) is not None)
 
     def latest(self) -> int | None:
@@ -130,7 +134,11 @@ class DraftStore:
     def _require(self, version: int) -> None:
         if not self.path(version).is_dir():
             known = ", ".join(version_name(v) for v in self.versions()[-5:]) or "none"
-            raise TideError(f"there is no draft {version_name(version)} in {self.root}", why=f"published: {known}")
+            raise TideError(
+                f"there is no draft {version_name(version)} in {self.root}",
+                why=f"published: {known}",
+                remedy="`tide drafts ls` lists them",
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.run import Supervisor
-from tide_cli.supervisor.specs import Workshop, spool_size
+from tide_cli.supervisor.specs import Workshop, free_disk, spool_size
 from tide_cli.supervisor.status import reachable
 from tide_cli.targets import resolve_target
 
@@ -44,9 +44,11 @@ def check_settings(settings: Settings) -> Workshop:
     plan = make_plan(
         take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
     )
+    workshop = Workshop(settings, plan, target)
     if not settings.paths.state.exists():
         check_port(settings.host, settings.port)
-    return Workshop(settings, plan, target)
+        _check_disk(workshop)
+    return workshop
 
 
 @contextmanager
@@ -80,7 +82,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
             yield supervisor
-            write_outcome(paths, supervisor.core.exit_code, supervisor.core.reason, supervisor.core.excerpt)
+            core = supervisor.core
+            write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
     except TideError as error:
         write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
         raise
@@ -149,13 +152,22 @@ def read_outcome(paths: Paths) -> dict[str, Any] | None:
 def outcome_error(outcome: dict[str, Any]) -> TideError:
     """The reason an appliance ended for, as an error to show."""
     first, *rest = str(outcome.get("reason") or "the appliance ended").split("\n")
+    if outcome.get("code") == ExitCode.DONE:
+        return TideError("the appliance was ended before it was ready", why=first, remedy="`tide up` starts it again")
     kind = UsageError if outcome.get("code") == ExitCode.USAGE else TideError
     remedy = "; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more"
     return kind(first, remedy=remedy, excerpt=outcome.get("excerpt", ()))
 
 
 def _holder(settings: Settings) -> dict[str, Any]:
-    return {"pid": os.getpid(), "host": settings.host, "port": settings.port, "target": settings.target}
+    """What other commands may want to know of a running appliance without its settings."""
+    return {
+        "pid": os.getpid(),
+        "host": settings.host,
+        "port": settings.port,
+        "target": settings.target,
+        "stop_timeout": settings.stop_timeout,
+    }
 
 
 def _check_draft_folder(draft: str | None) -> None:
@@ -166,7 +178,7 @@ def _check_draft_folder(draft: str | None) -> None:
     if folder.is_dir():
         for name in ("config.json", "model.safetensors"):
             if not (folder / name).is_file():
-                raise TideError(
+                raise UsageError(
                     f"{draft} is not a draft", why=f"it has no {name}", remedy="pass the folder of an EAGLE3 draft"
                 )
     elif draft.startswith((".", "/", "~")) or draft.count("/") != 1:
@@ -177,7 +189,7 @@ def _check_draft_folder(draft: str | None) -> None:
 
 def _check_disk(workshop: Workshop) -> None:
     paths, settings = workshop.paths, workshop.settings
-    free = shutil.disk_usage(paths.state).free
+    free = free_disk(paths.state)
     captures = settings.speculation and settings.capture
     ring = spool_size(settings) if captures and not (paths.spool / "ring.bin").exists() else 0
     if free < _LEAST_FREE + ring:

@@ -39,6 +39,9 @@ def explain(tail: str, code: int, child: str) -> Ending:
     excerpt = tuple(last_lines(tail))
     if cause is not None:
         return Ending(f"{cause.what}\n{cause.remedy}", cause.final, excerpt)
+    if code < 0 and not own_words(tail) and not _FAILED.search(tail):
+        # what it said last has nothing to do with it
+        return Ending(f"it was ended by {_signal_name(-code)}", False, excerpt)
     return Ending(last_words(tail), False, () if own_words(tail) else excerpt)
 
 
@@ -85,11 +88,22 @@ class _Rule:
         return Cause(_fill(self._what, match.groupdict()), _fill(remedy, match.groupdict()), self._final)
 
 
+def _signal_name(number: int) -> str:
+    """'SIGSEGV'; a real-time signal has no name of its own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _fill(text: str, groups: Mapping[str, str | None]) -> str:
     for name, value in groups.items():
         text = text.replace(f"{{{name}}}", " ".join((value or "").split())[:200])
     return text
 
+
+# what SGLang says before it ends all of its processes because one has failed
+_FAILED = re.compile(r"hit an exception|scheduler died during initialization", re.IGNORECASE)
 
 _MEMORY_REMEDY = "end other programs, or serve a smaller target; the kernel's log (`dmesg`) names what it has killed"
 _ROOM = "end what else uses it (`nvidia-smi`), or lower --context-length or --max-running-requests"

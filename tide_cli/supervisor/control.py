@@ -1,7 +1,8 @@
 """The control API: HTTP over a Unix socket that only the appliance's owner can open.
 
 GET /v1/status, GET /v1/events?after=ID&newest=N, POST /v1/stop {"now": bool}, POST /v1/train,
-POST /v1/drafts/use {"version": N}. A refused order answers 409 with {"error": what, "remedy": … or null}.
+POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
+A refused order answers 409 with {"error": what, "remedy": … or null}.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ class Orders(Protocol):
     def stop(self, by: str) -> None: ...
     def kill(self) -> None: ...
     def train_now(self) -> str: ...
+    def restart(self, children: list[str]) -> str: ...
     def use_draft(self, version: int) -> str: ...
 
 
 class StopOrder(BaseModel):
     now: bool = False
+
+
+class RestartOrder(BaseModel):
+    children: list[str]
 
 
 class UseOrder(BaseModel):
@@ -67,6 +73,10 @@ def control_app(orders: Orders) -> FastAPI:
     @app.post("/v1/train")
     def train() -> dict[str, str]:
         return {"done": orders.train_now()}
+
+    @app.post("/v1/restart")
+    def restart(order: RestartOrder) -> dict[str, str]:
+        return {"done": orders.restart(order.children)}
 
     @app.post("/v1/drafts/use")
     def use(order: UseOrder) -> dict[str, str]:

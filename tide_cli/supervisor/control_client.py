@@ -33,15 +33,19 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
         connection.request(method, resource, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         content = response.read()
-    except (FileNotFoundError, ConnectionRefusedError):
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         raise NotRunningError(
             f"no appliance runs on {path.parent if path.name == 'control.sock' else path}",
             remedy="`tide up` starts one; --state-dir or TIDE_STATE_DIR names another folder",
         ) from None
     except PermissionError:
-        raise TideError(f"{path} belongs to another user") from None
+        raise TideError(f"{path} belongs to another user", remedy="name your own with --state-dir") from None
     except (OSError, http.client.HTTPException) as error:
-        raise TideError("the supervisor does not answer", why=str(error) or type(error).__name__) from None
+        raise TideError(
+            "the supervisor does not answer",
+            why=str(error) or type(error).__name__,
+            remedy="try again; `tide down --now` ends it in any case",
+        ) from None
     finally:
         connection.close()
     answer = json.loads(content)

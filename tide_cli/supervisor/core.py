@@ -1,6 +1,6 @@
 """The supervisor's decisions: one pure function from (message, now) to actions, over a small table of children.
 
-    WAITING -> STARTING -> READY -> BACKOFF -> STARTING … -> FATAL          any -> STOPPING -> STOPPED
+    WAITING -> STARTING -> READY <-> DEGRADED -> BACKOFF -> STARTING … -> FATAL        any -> STOPPING -> STOPPED
 
 First the steps that end by themselves (target, draft), then the engine, and the trainer once the engine has given a
 token. The engine's end ends neither the trainer nor its cycle; the trainer's never touches the engine.
@@ -9,17 +9,19 @@ token. The engine's end ends neither the trainer nor its cycle; the trainer's ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tide_cli.engine.phases import phase_words
+from tide_cli.supervisor.endings import end, give_up, judge_silence
 from tide_cli.supervisor.learning import Learning
-from tide_cli.supervisor.lifecycle import Child, RestartPolicy, State
+from tide_cli.supervisor.lifecycle import Child, Limits, State
 from tide_cli.supervisor.messages import (
     ENGINE,
     TRAINER,
     Action,
+    Answer,
     Answered,
     Began,
+    Broken,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -29,26 +31,18 @@ from tide_cli.supervisor.messages import (
     Message,
     Note,
     Probe,
+    Pulse,
+    RestartAsked,
     Serve,
     Spawn,
     StopAsked,
     Swapped,
-    Tell,
     Terminate,
     Totals,
     TrainAsked,
     TrainerSaid,
     UseAsked,
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds, all of them of the monotonic clock."""
-
-    start_timeout: float
-    stop_timeout: float
-    policy: RestartPolicy = field(default_factory=RestartPolicy)
 
 
 class Core:
@@ -62,9 +56,9 @@ class Core:
         self.stopping = False
         self.finished = False
         self.exit_code = 0
-        self.reason: str | None = None
+        self.reason: str | None = None  # of a failure
         self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
-        self._trainer_terminate_at: float | None = None
+        self.stopped_by: str | None = None  # of an end that was asked for
         self._step_running: str | None = None
         self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
 
@@ -80,9 +74,8 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """The monotonic second at which a Tick is due, None where nothing is awaited."""
-        times = [child.deadline for child in self.children.values() if child.deadline is not None]
-        times += [self._trainer_terminate_at] if self._trainer_terminate_at is not None else []
-        return min(times, default=None)
+        times = [time for child in self.children.values() for time in (child.deadline, child.terminate_at)]
+        return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: Message, now: float) -> list[Action]:
         """What to do about one message. After Finish nothing more is decided."""
@@ -100,6 +93,7 @@ class Core:
             case Exited():
                 return self._exited(message, now)
             case StopAsked(by):
+                self.stopped_by = by
                 return self._stop(now, Note("stop", f"stopping: {by}"))
             case KillAsked():
                 killed = [Kill(child.name) for child in self.children.values() if child.alive]
@@ -108,6 +102,12 @@ class Core:
                 return self._draft_chosen(message, now)
             case Answered(generation, phases):
                 return self._engine_ready(generation, phases, now)
+            case Pulse():
+                return self._pulse(message, now)
+            case Broken():
+                return self._broken(message, now)
+            case RestartAsked():
+                return self._restart_asked(message, now)
             case Totals(values):
                 self.learning.totals = values
             case TrainerSaid():
@@ -169,6 +169,9 @@ class Core:
         if self.stopping:
             child.stopped(now)
             return [Note("exited", f"{child.name} ended", {"code": message.code})]
+        if child.restart:
+            gone = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
+            return [*gone, *self._start(child.name, now)]
         if child.name == self._step_running:
             return self._step_ended(child, message, now)
         reason = child.reason if child.state is State.STOPPING and child.reason else _words(message)
@@ -189,8 +192,9 @@ class Core:
     def _step_ended(self, child: Child, message: Exited, now: float) -> list[Action]:
         self._step_running = None
         self._prepared[child.name] = round(now - child.since, 1)
-        child.stopped(now)
+        child.done(now)
         if message.code:
+            child.stopped(now)
             words = message.last_words or f"preparing the {child.name} failed: {_words(message)}"
             return self._fatal(words, now, message.excerpt)
         return self._next_step(now)
@@ -206,14 +210,43 @@ class Core:
         trainer.ready(now)
         return [Note("trainer_ready", "the trainer is ready", message.event)]
 
+    # --- an engine that runs and does not work, and one that shall begin again
+
+    def _pulse(self, message: Pulse, now: float) -> list[Action]:
+        engine = self.children[ENGINE]
+        if not engine.up or engine.generation != message.generation:
+            return []
+        return judge_silence(engine, message.silence, self.limits, now)
+
+    def _broken(self, message: Broken, now: float) -> list[Action]:
+        child = self.children[message.child]
+        if not child.up or child.generation != message.generation:
+            return []
+        return give_up(child, f"{message.names} ended", self.limits, now)
+
+    def _restart_asked(self, message: RestartAsked, now: float) -> list[Action]:
+        if why_not := self._why_no_restart(message.children):
+            return [Answer(message.ticket, False, why_not)]
+        actions: list[Action] = []
+        for name in message.children:
+            child = self.children[name]
+            child.failures = 0
+            actions.append(Note("restart", f"{name} is started anew: asked for by the user"))
+            if child.alive:
+                child.restart = True
+                actions += end(child, self.limits, now)
+            else:
+                actions += self._start(name, now)
+        return [*actions, Answer(message.ticket, True, f"{' and '.join(message.children)} restarting")]
+
     # --- time
 
     def _deadlines(self, now: float) -> list[Action]:
         actions: list[Action] = []
-        if self._trainer_terminate_at is not None and now >= self._trainer_terminate_at:
-            self._trainer_terminate_at = None
-            actions.append(Terminate(TRAINER))
         for child in self.children.values():
+            if child.terminate_at is not None and now >= child.terminate_at:
+                child.terminate_at = None
+                actions.append(Terminate(child.name))
             if child.deadline is None or now < child.deadline:
                 continue
             if child.state is State.BACKOFF:
@@ -243,13 +276,7 @@ class Core:
                 if child.state is State.BACKOFF:
                     child.stopped(now)
                 continue
-            if child.name == TRAINER and child.state is State.READY:
-                # a trainer in the middle of a step saves its state when it is asked kindly
-                actions.append(Tell({"cmd": "stop"}))
-                self._trainer_terminate_at = now + self.limits.stop_timeout / 4
-            else:
-                actions.append(Terminate(child.name))
-            child.stopping(now, self.limits.stop_timeout)
+            actions += end(child, self.limits, now)
         return actions
 
     def _finish_if_empty(self) -> list[Action]:
@@ -260,6 +287,11 @@ class Core:
 
     # --- small questions
 
+    @property
+    def trains(self) -> bool:
+        """Whether there is a trainer at all."""
+        return TRAINER in self.children
+
     def _ready_engine(self) -> int | None:
         engine = self.children[ENGINE]
         return engine.generation if engine.state is State.READY else None
@@ -267,6 +299,16 @@ class Core:
     def _trainer_state(self) -> State | None:
         trainer = self.children.get(TRAINER)
         return trainer.state if trainer else None
+
+    def _why_no_restart(self, names: Sequence[str]) -> str | None:
+        if self.stopping:
+            return "the appliance is ending"
+        for name in names:
+            if name not in self.children:
+                return f"this appliance has no {name}"
+            if self.children[name].state in (State.WAITING, State.STOPPING):
+                return f"the {name} is {self.children[name].state}; try again later"
+        return None
 
     def _why_no_training(self) -> str | None:
         """Why no cycle can begin now, in words; None where one can."""

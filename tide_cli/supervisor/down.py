@@ -10,7 +10,7 @@ from tide_cli.errors import NotRunningError, TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.family import send
-from tide_cli.supervisor.leftovers import reap_leftovers
+from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
 from tide_cli.supervisor.lock import StateLock, is_locked, read_holder
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process
 
@@ -26,19 +26,21 @@ class Ended:
     leftovers: int
 
 
-def bring_down(paths: Paths, stop_timeout: float, *, now: bool = False) -> Ended:
+def bring_down(paths: Paths, *, now: bool = False) -> Ended:
     """End the appliance of this state folder and wait until nothing of it is left.
 
-    Raises NotRunningError where there was nothing, TideError where something stays.
+    Needs no settings: one that became unreadable must not keep an appliance from being ended. Raises NotRunningError
+    where there was nothing, TideError where something stays.
     """
     running = is_locked(paths.lock)
     if running:
-        pid = read_holder(paths.lock).get("pid")
+        holder = read_holder(paths.lock)
+        pid, stop_timeout = holder.get("pid"), holder.get("stop_timeout")
         supervisor = process_stat(pid) if isinstance(pid, int) else None
         _ask_to_stop(paths, supervisor, now)
-        _wait_for_end(paths, supervisor, stop_timeout + _MARGIN)
-    if not paths.state.is_dir():
-        raise NotRunningError("no appliance runs", why=f"{paths.state} does not exist")
+        _wait_for_end(paths, supervisor, (stop_timeout if isinstance(stop_timeout, int | float) else 0) + _MARGIN)
+    elif not find_leftovers(paths.state, paths.run / "children.json"):
+        raise NotRunningError(f"no appliance runs on {paths.state}", remedy="`tide up` starts one")
     lock = StateLock(paths.lock)
     try:
         found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
@@ -47,10 +49,10 @@ def bring_down(paths: Paths, stop_timeout: float, *, now: bool = False) -> Ended
         lock.release()
     if remaining:
         raise TideError(
-            f"pid {', '.join(str(stat.pid) for stat in remaining)} cannot be ended", why="it hangs in the kernel"
+            f"pid {', '.join(str(stat.pid) for stat in remaining)} cannot be ended",
+            why="it hangs in the kernel",
+            remedy="restart the machine",
         )
-    if not running and not found:
-        raise NotRunningError(f"no appliance runs on {paths.state}", remedy="`tide up` starts one")
     return Ended(running, len(found))
 
 

@@ -42,6 +42,15 @@ class Mark:
         return {_APPLIANCE: self.appliance} | ({_CHILD: self.child} if self.child else {})
 
 
+def belongs_to_appliance(pid: int) -> bool:
+    """Whether the process carries the mark of any appliance."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(entry.startswith(f"{_APPLIANCE}=".encode()) for entry in environment)
+
+
 def find_family(mark: Mark, group: int | None = None) -> list[ProcessStat]:
     """Running processes that carry `mark`, or belong to the process group `group`.
 

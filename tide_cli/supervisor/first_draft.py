@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_REMEDY = "pass --draft with an EAGLE3 draft of this target, or none: TIDE then makes a fresh one"
+
+
 def import_draft(draft: str, config: TrainingConfig) -> int:
     """Verify `draft` against the target and publish it; returns its version. Raises TideError naming what is wrong."""
     from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
@@ -34,7 +37,7 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
     for name in ("hidden_size", "vocab_size"):
         if shape.get(name) != target.get(name):
             why = f"its {name} is {shape.get(name)}, the target's {target.get(name)}"
-            raise TideError(f"the draft {draft} does not belong to {config.target_name}", why=why)
+            raise TideError(f"the draft {draft} does not belong to {config.target_name}", why=why, remedy=_REMEDY)
     tensors = read_draft(folder)
     kinds = draft_kinds(tensors)
     shapes = draft_shapes(shape)
@@ -42,7 +45,7 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
         # a draft may come in any floating dtype: the engine casts it
         check_draft(tensors, {name: (size, kinds[name][1] if name in kinds else None) for name, size in shapes.items()})
     except TideError as error:
-        raise TideError(f"the draft {draft} cannot be served: {error.what}", why=error.why) from None
+        raise TideError(f"the draft {draft} cannot be served: {error.what}", why=error.why, remedy=_REMEDY) from None
     _check_vocabulary_map(draft, tensors["d2t"], target["vocab_size"])
     return DraftStore(config.drafts).publish(
         folder,
@@ -65,18 +68,15 @@ def _check_vocabulary_map(draft: str, d2t: Tensor, vocab_size: int) -> None:
         if ids[0] >= 0 and ids[-1] < vocab_size and bool((ids.diff() > 0).all()):
             return
     why = f"d2t must map its {len(d2t)} tokens to ascending ids below {vocab_size}"
-    raise TideError(f"the draft {draft} cannot be served: its vocabulary map is wrong", why=why)
+    raise TideError(f"the draft {draft} cannot be served: its vocabulary map is wrong", why=why, remedy=_REMEDY)
 
 
 def draft_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Tensor name to shape of a one-layer EAGLE3 draft with this config.json (SGLang's LlamaForCausalLMEagle3)."""
-    try:
-        hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
-        vocabulary, drafted = config["vocab_size"], config["draft_vocab_size"]
-    except KeyError as error:
-        raise TideError("the draft's config.json is not that of an EAGLE3 draft", why=f"{error} is missing") from None
-    head = config.get("head_dim") or hidden // heads
-    query, key = heads * head, config.get("num_key_value_heads", heads) * head
+    hidden, inner, heads = (_size(config, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    vocabulary, drafted = _size(config, "vocab_size"), _size(config, "draft_vocab_size")
+    head = _size(config, "head_dim", hidden // heads)
+    query, key = heads * head, _size(config, "num_key_value_heads", heads) * head
     layer = {
         **dict.fromkeys(("hidden_norm.weight", "input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,)),
         "self_attn.q_proj.weight": (query, 2 * hidden),
@@ -96,13 +96,25 @@ def draft_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     }
 
 
+def _size(config: dict[str, Any], name: str, default: int | None = None) -> int:
+    """A positive number of the configuration; what is absent or null is the default where there is one."""
+    value = config.get(name)
+    value = default if value is None else value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    why = f"{name} is missing" if value is None else f"{name} is {value!r}, not a positive number"
+    raise TideError("the draft's config.json is not that of an EAGLE3 draft", why=why, remedy=_REMEDY)
+
+
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise TideError(f"cannot read {path}", why=getattr(error, "strerror", None) or str(error)) from None
+        raise TideError(
+            f"cannot read {path}", why=getattr(error, "strerror", None) or str(error), remedy=_REMEDY
+        ) from None
     if not isinstance(content, dict):
-        raise TideError(f"cannot read {path}", why="it is no JSON object")
+        raise TideError(f"cannot read {path}", why="it is no JSON object", remedy=_REMEDY)
     return content
 
 

@@ -39,9 +39,7 @@ class Journal:
             for statement in _TABLES:
                 self._connection.execute(statement)
         except sqlite3.Error as error:
-            raise TideError(
-                f"cannot use {path}", why=str(error), remedy="move it away; drafts and spool do not depend on it"
-            ) from None
+            raise _unusable(path, error) from None
 
     def note(self, kind: str, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Add an event; returns it with id and time, data as a dict."""
@@ -90,10 +88,15 @@ def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
-        raise TideError(f"cannot read {path}", why=str(error)) from None
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> TideError:
+    remedy = "`tide down`, then move it away; drafts and spool do not depend on it"
+    return TideError(f"cannot use {path}", why=str(error), remedy=remedy)
 
 
 def event_line(event: dict[str, Any]) -> str:
     """An event as one line of a log, in local time."""
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
-    return f"{moment} {event['kind']}: {event['text']}".replace("\n", "; ")
+    return f"{moment} {event['text']}".replace("\n", "; ")

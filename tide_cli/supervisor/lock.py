@@ -36,7 +36,11 @@ class StateLock:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise TideError(f"cannot open the lock {path}", why=error.strerror) from None
+            raise TideError(
+                f"cannot open the lock {path}",
+                why=error.strerror,
+                remedy="pass --state-dir with a folder you can write to",
+            ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

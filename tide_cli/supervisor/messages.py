@@ -55,6 +55,23 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class Pulse:
+    """How long a READY engine has given no token to anybody, a question of ours included; seconds."""
+
+    generation: int
+    silence: float
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Processes of a running child are gone that it cannot do without; names: which, in words."""
+
+    child: str
+    generation: int
+    names: str
+
+
+@dataclass(frozen=True)
 class TrainerSaid:
     """One event of the trainer, as it came over its pipe."""
 
@@ -105,9 +122,17 @@ class UseAsked:
     version: int
 
 
+@dataclass(frozen=True)
+class RestartAsked:
+    """`tide restart`; the answer says that it has begun."""
+
+    ticket: int
+    children: tuple[str, ...]
+
+
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | TrainerSaid | Totals | Swapped | StopAsked | KillAsked
-    | TrainAsked | UseAsked
+    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Swapped | StopAsked
+    | KillAsked | TrainAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

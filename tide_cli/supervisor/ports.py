@@ -51,10 +51,14 @@ def _holder(port: int) -> str:
     """' by NAME (pid N)', or nothing where it belongs to another user."""
     import psutil
 
+    from tide_cli.supervisor.family import belongs_to_appliance
+
     try:
         for connection in psutil.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
+                process = psutil.Process(connection.pid)
+                name = "another appliance" if belongs_to_appliance(connection.pid) else process.name()
+                return f" by {name} (pid {connection.pid})"
     except psutil.Error:
         pass
     return ""

@@ -16,10 +16,11 @@ from typing import Any
 
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
-from tide_cli.supervisor.procfs import ProcessStat, process_stat
+from tide_cli.supervisor.procfs import ProcessStat, command_line, process_stat, same_process
 from tide_cli.supervisor.shared_memory import load_tables, remove_tables
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
+_PART_TITLE = "sglang::"  # how SGLang's processes call themselves
 _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
 
 
@@ -83,6 +84,7 @@ class ChildProcess:
         finally:
             if events_end is not None:
                 os.close(events_end)
+        self._parts: dict[int, tuple[ProcessStat, str]] = {}
         self.pid = self._popen.pid
         self.stat = process_stat(self.pid)
         reader = None
@@ -99,6 +101,22 @@ class ChildProcess:
         except (BrokenPipeError, ValueError):
             pass
 
+    def note_parts(self) -> None:
+        """Remember the processes it now consists of that bear a title of SGLang's: scheduler, detokenizer, …
+
+        And what is to be removed when they have ended: while they run, their maps tell which shared memory is theirs.
+        """
+        family = self._family()
+        self._load_tables |= load_tables(stat.pid for stat in family)
+        for stat in family:
+            title = command_line(stat.pid)[:1]
+            if title and title[0].startswith(_PART_TITLE):
+                self._parts[stat.pid] = stat, title[0].removeprefix(_PART_TITLE)
+
+    def lost_parts(self) -> list[str]:
+        """Titles of those that have ended. SGLang itself may take a minute to see that one is gone."""
+        return [title for stat, title in self._parts.values() if not same_process(stat)]
+
     def terminate(self) -> None:
         """TERM to the child itself: it ends its own descendants in order, or they are ended after it."""
         if self._popen.returncode is None:
@@ -107,10 +125,6 @@ class ChildProcess:
     def kill(self) -> None:
         """KILL to the whole family."""
         send(self._family(), signal.SIGKILL)
-
-    def note_shared_memory(self) -> None:
-        """Remember what is to be removed when the family has ended; while it runs, its maps tell what is its own."""
-        self._load_tables |= load_tables(stat.pid for stat in self._family())
 
     def _family(self) -> list[ProcessStat]:
         return find_family(self._spec.mark, self.pid)

@@ -58,6 +58,14 @@ def environment_has(pid: int, entries: tuple[bytes, ...]) -> bool:
     return bool(entries) and all(entry in environment for entry in entries)
 
 
+def command_line(pid: int) -> list[str]:
+    """Program and arguments, or the title the process has given itself; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def same_process(stat: ProcessStat) -> bool:
     """Whether that very process still runs: the pid may have gone to another one meanwhile."""
     now = process_stat(stat.pid)

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.supervisor.causes import explain
-from tide_cli.supervisor.core import Core, Limits
+from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
+from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
 from tide_cli.supervisor.messages import (
     ENGINE,
     TRAINER,
@@ -35,6 +37,7 @@ from tide_cli.supervisor.messages import (
     Message,
     Note,
     Probe,
+    RestartAsked,
     Serve,
     Spawn,
     StopAsked,
@@ -51,6 +54,7 @@ from tide_cli.supervisor.procfs import ProcessStat
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
+from tide_cli.telemetry.totals import held_out_samples
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _RECENT = 50  # events kept at hand for the status
@@ -73,9 +77,14 @@ class Supervisor:
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         learning = Learning(settings.cycle_tokens, cycles[0]["data"].get("tokens_total", 0) if cycles else 0)
         trains = settings.speculation and settings.training and settings.capture
-        limits = Limits(settings.start_timeout, settings.stop_timeout)
+        limits = Limits(
+            settings.start_timeout,
+            settings.stop_timeout,
+            settings.hang_timeout,
+            RestartPolicy(limit=settings.restart_limit),
+        )
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(engine, self._paths, self._queue.put)
+        self._watchers = Watchers(engine, self._paths, self._queue.put, settings.hang_timeout)
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
@@ -83,6 +92,7 @@ class Supervisor:
         self._begun = time.time()
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
+        self._watched = 0  # generation of the engine that is looked after
         self._refresh()
 
     # --- orders, from any thread
@@ -107,8 +117,19 @@ class Supervisor:
         self._queue.put(StopAsked("interrupted") if self._stop_signals == 1 else KillAsked())
 
     def train_now(self) -> str:
-        """Start a training cycle. Raises TideError where none can begin."""
+        """Start a training cycle. Raises TideError where none can begin, or its draft could not be judged."""
+        held_out = held_out_samples(self._paths.spool)
+        if self.core.trains and held_out < MINIMUM_SAMPLES:
+            raise TideError(
+                "no training cycle has begun",
+                why=f"the spool has {held_out} held-out samples, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
+                remedy="send some requests first",
+            )
         return self._ask(TrainAsked, "no training cycle has begun")
+
+    def restart(self, children: list[str]) -> str:
+        """Start children anew, in order. Raises TideError where that cannot be done now."""
+        return self._ask(lambda ticket: RestartAsked(ticket, tuple(children)), "nothing is restarted")
 
     def use_draft(self, version: int) -> str:
         """Swap to a version of the store. Raises TideError where it is missing, damaged or refused."""
@@ -143,8 +164,8 @@ class Supervisor:
         try:
             while not self.core.finished:
                 message = self._next()
-                if isinstance(message, Answered):
-                    message = self._engine_answered(message)
+                if isinstance(message, Answered) and self._engine_start is not None:
+                    message = Answered(message.generation, self._engine_start.seconds())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
@@ -163,11 +184,6 @@ class Supervisor:
             return self._queue.get(timeout=wait)
         except queue.Empty:
             return Tick()
-
-    def _engine_answered(self, message: Answered) -> Answered:
-        """What can be told of an engine only now."""
-        self._processes[ENGINE].note_shared_memory()
-        return Answered(message.generation, self._engine_start.seconds() if self._engine_start else {})
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -244,9 +260,20 @@ class Supervisor:
         except (sqlite3.Error, OSError):
             return None
 
+    def _watch_engine(self) -> None:
+        """Have the engine looked after while it is up: from here, because every way up or down leads past here."""
+        engine = self.core.children[ENGINE]
+        if not engine.up:
+            self._watchers.unwatch()
+            self._watched = 0
+        elif self._watched != engine.generation:
+            self._watched = engine.generation
+            self._processes[ENGINE].note_parts()
+            self._watchers.watch(engine.generation, self._processes[ENGINE])
+
     def _refresh(self) -> None:
         children = self.core.children
-        self._watchers.engine_ready = children[ENGINE].state == "READY"
+        self._watch_engine()
         self._status = make_status(
             self._workshop,
             self.core,

@@ -192,7 +192,14 @@ def spool_size(settings: Settings) -> int:
     """Bytes of the ring: as set, else a tenth of the free disk, at most 64 GiB. A ring that exists keeps its size."""
     if settings.spool_size is not None:
         return settings.spool_size
-    return min(shutil.disk_usage(settings.paths.state).free // 10, 64 * 2**30)
+    return min(free_disk(settings.paths.state) // 10, 64 * 2**30)
+
+
+def free_disk(folder: Path) -> int:
+    """Free bytes where `folder` is, or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def _fetched_folder(log: Path) -> Path:

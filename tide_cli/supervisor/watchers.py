@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
+from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
-from tide_cli.supervisor.messages import Answered, Message, Swapped, Totals
-from tide_cli.telemetry.figures import EngineFigures, engine_figures
+from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Swapped, Totals
+from tide_cli.supervisor.process import ChildProcess
+from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
 from tide_cli.telemetry.prometheus import parse_page
 from tide_cli.telemetry.totals import spool_totals
 
@@ -30,12 +33,12 @@ class Engine(Protocol):
 class Watchers:
     """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`."""
 
-    def __init__(self, engine: Engine, paths: Paths, post: Callable[[Message], None]) -> None:
-        self._engine, self._paths, self._post = engine, paths, post
+    def __init__(self, engine: Engine, paths: Paths, post: Callable[[Message], None], hang_timeout: float) -> None:
+        self._engine, self._paths, self._post, self._hang_timeout = engine, paths, post, hang_timeout
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
+        self._watched: _Watched | None = None
         self.figures: EngineFigures | None = None
-        self.engine_ready = False
 
     def start(self) -> None:
         """Begin to look at figures, totals and the size of the logs."""
@@ -48,6 +51,14 @@ class Watchers:
         """Ask for a token until one comes, or until another start of the engine is waited for."""
         self._probed = generation
         threading.Thread(target=self._probe, args=(generation,), name=f"probe-{generation}", daemon=True).start()
+
+    def watch(self, generation: int, process: ChildProcess) -> None:
+        """Look after an engine that has become ready, until `unwatch` or the next one."""
+        self._watched = _Watched(generation, process, Heartbeat(self._engine.first_token, self._hang_timeout))
+
+    def unwatch(self) -> None:
+        """The engine is on its way down or gone."""
+        self._watched = self.figures = None
 
     def swap(self, version: int, generation: int) -> None:
         """Ask the engine to take a draft; its answer becomes a Swapped message."""
@@ -75,12 +86,26 @@ class Watchers:
         while not self._closed.wait(_LOOK_EVERY):
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
-            self.figures = self._engine_figures() if self.engine_ready else None
+            if watched := self._watched:
+                self._look_after(watched)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
 
-    def _engine_figures(self) -> EngineFigures | None:
+    def _look_after(self, watched: _Watched) -> None:
+        if lost := watched.process.lost_parts():
+            self._post(Broken(ENGINE, watched.generation, " and ".join(lost)))
+            return
         try:
-            return engine_figures(parse_page(self._engine.metrics_text()))
-        except Exception:  # figures are for the eye only
-            return None
+            metrics = parse_page(self._engine.metrics_text())
+            figures, tokens = engine_figures(metrics), tokens_given(metrics)
+        except Exception:  # whatever the reason; the silence grows, and is what counts
+            figures = tokens = None
+        self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
+        self.figures = figures if self._watched is watched else None
+
+
+@dataclass(frozen=True)
+class _Watched:
+    generation: int
+    process: ChildProcess
+    heartbeat: Heartbeat

@@ -2,7 +2,7 @@
 
 from tide_cli.targets.known import KnownTarget, known_targets
 from tide_cli.targets.locate import Target, resolve_target
-from tide_cli.targets.prepare import PreparedTarget, describe, prepare_target
+from tide_cli.targets.prepare import PreparedTarget, describe
 
 __all__ = [
     "KnownTarget",
@@ -10,6 +10,5 @@ __all__ = [
     "Target",
     "describe",
     "known_targets",
-    "prepare_target",
     "resolve_target",
 ]

@@ -11,6 +11,7 @@ from tide_cli.errors import UsageError
 from tide_cli.paths import Paths
 from tide_cli.targets.known import KnownTarget, known_targets
 
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")  # what SGLang loads
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -40,12 +41,11 @@ def resolve_target(wanted: str, paths: Paths) -> Target:
         return Target(name=wanted, folder=folder, hub_id=target.hub_id, known=target)
     folder = Path(wanted).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise UsageError(
-                f"{wanted} is not a checkpoint", why="it has no config.json", remedy="pass the folder of a checkpoint"
-            )
+        _check_folder(folder)
         return Target(name=folder.resolve().name, folder=folder.resolve())
-    if _HUB_ID.fullmatch(wanted) and not wanted.startswith("."):
+    if wanted.startswith((".", "/", "~")):
+        raise UsageError(f"there is no folder {wanted}", remedy="pass a checkpoint folder, a known name or a hub id")
+    if _HUB_ID.fullmatch(wanted):
         return Target(name=wanted.replace("/", "--"), folder=None, hub_id=wanted)
     near = difflib.get_close_matches(wanted, known, n=1, cutoff=0.5)
     raise UsageError(
@@ -53,3 +53,16 @@ def resolve_target(wanted: str, paths: Paths) -> Target:
         why=f"known are {', '.join(known)}",
         remedy=f"did you mean --target {near[0]}?" if near else "pass a known name, a checkpoint folder or a hub id",
     )
+
+
+def _check_folder(folder: Path) -> None:
+    """A checkpoint has a configuration and weights: said now, and not minutes later by the engine."""
+    missing = None
+    if not (folder / "config.json").is_file():
+        missing = "no config.json"
+    elif not any(next(folder.glob(f"*{ending}"), None) for ending in _WEIGHTS):
+        missing = f"no weights ({', '.join('*' + ending for ending in _WEIGHTS)})"
+    if missing:
+        raise UsageError(
+            f"{folder} is not a checkpoint", why=f"it has {missing}", remedy="pass the folder of a checkpoint"
+        )

@@ -10,6 +10,9 @@ _THROUGHPUT = "sglang:gen_throughput"
 _ACCEPT_LENGTH = "sglang:spec_accept_length"
 _RUNNING = "sglang:num_running_reqs"
 _QUEUED = "sglang:num_queue_reqs"
+# both grow while requests run; generation_tokens_total only at their ends
+_FIRST_TOKENS = "sglang:time_to_first_token_seconds_count"
+_LATER_TOKENS = "sglang:inter_token_latency_seconds_count"
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,11 @@ class EngineFigures:
     accept_length: float | None
     running: int
     queued: int
+
+
+def tokens_given(metrics: Mapping[str, float]) -> float:
+    """Grows whenever the engine gives tokens; a count of events rather than of tokens."""
+    return metrics.get(_FIRST_TOKENS, 0.0) + metrics.get(_LATER_TOKENS, 0.0)
 
 
 def engine_figures(metrics: Mapping[str, float]) -> EngineFigures:

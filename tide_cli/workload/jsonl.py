@@ -15,6 +15,7 @@ from typing import Any
 from tide_cli.errors import UsageError
 from tide_cli.workload.prompt import Prompt, Workload
 
+_TAKES = "--workload takes a JSONL file with OpenAI `messages`"
 _ROLES = ("system", "user", "assistant")
 _FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
 
@@ -42,9 +43,11 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read the workload {path}", why=error.strerror or str(error)) from None
+        raise UsageError(f"cannot read the workload {path}", why=error.strerror or str(error), remedy=_TAKES) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"cannot read the workload {path}", why=f"byte {error.start} is not UTF-8") from None
+        raise UsageError(
+            f"cannot read the workload {path}", why=f"byte {error.start} is not UTF-8", remedy=_TAKES
+        ) from None
     # not splitlines(): JSON strings may hold line separators other than \n
     prompts = []
     for number, line in enumerate(text.split("\n"), start=1):

@@ -1,0 +1,38 @@
+"""How a child is ended: asked, or, when it runs and does not work, killed. Pure: it changes the table, others act."""
+
+from __future__ import annotations
+
+from tide_cli.supervisor.lifecycle import Child, Limits, State
+from tide_cli.supervisor.messages import TRAINER, Action, Kill, Note, Tell, Terminate
+
+
+def end(child: Child, limits: Limits, now: float) -> list[Action]:
+    """Ask a living child to end, and see to it that it does."""
+    kindly = child.name == TRAINER and child.state is State.READY
+    child.stopping(now, limits.stop_timeout)
+    if kindly:  # in the middle of a step it saves its state first
+        child.terminate_at = now + limits.stop_timeout / 4
+        return [Tell({"cmd": "stop"})]
+    return [Terminate(child.name)]
+
+
+def give_up(child: Child, reason: str, limits: Limits, now: float) -> list[Action]:
+    """End a child that does not work: it is not asked to finish. Its exit counts as a failure."""
+    child.reason = reason
+    child.stopping(now, limits.stop_timeout)
+    return [Note("broken", f"the {child.name} does not work: {reason}"), Kill(child.name)]
+
+
+def judge_silence(engine: Child, silence: float, limits: Limits, now: float) -> list[Action]:
+    """silence: seconds without a token of an engine that is up. A third of what ends it makes it DEGRADED."""
+    if silence >= limits.hang_timeout:
+        return give_up(engine, f"no token for {silence:.0f} s", limits, now)
+    if silence >= limits.hang_timeout / 3:
+        if engine.state is State.DEGRADED:
+            return []
+        engine.degraded(now, f"no token for {silence:.0f} s")
+        return [Note("degraded", f"the engine has given no token for {silence:.0f} s")]
+    if engine.state is State.DEGRADED:
+        engine.recovered(now)
+        return [Note("recovered", "the engine gives tokens again")]
+    return []
