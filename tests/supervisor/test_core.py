@@ -127,6 +127,12 @@ def test_an_end_that_would_come_again_is_fatal_at_once() -> None:
     assert history.core.excerpt == ("usage", "error")
 
 
+def test_an_engine_that_was_ready_is_started_again_whatever_its_log_says() -> None:
+    history = History().serving()
+    history.tell(Exited(ENGINE, 1, 1, "no kernel", final=True), at=20)
+    assert history.state(ENGINE) is State.BACKOFF
+
+
 def test_no_draft_to_serve_is_fatal() -> None:
     history = History()
     history.tell(Began())

@@ -17,7 +17,10 @@ from tide_cli.supervisor.messages import TRAINER
 
 @dataclass(frozen=True)
 class Cause:
-    """what: in words, without a full stop; remedy: what to do; final: another start would end in the same way."""
+    """what: in words, without a full stop; remedy: what to do.
+
+    final: a start that ends so would end so again. Of a child that has been ready it says nothing.
+    """
 
     what: str
     remedy: str
@@ -196,12 +199,6 @@ _ANYWHERE = (
         final=True,
     ),
     _Rule(
-        r"outgoing traffic has been disabled|We couldn't connect to '[^']+' to load the files",
-        "a file of the checkpoint is not in the hub's cache, and the hub is out of reach",
-        "connect (and unset HF_HUB_OFFLINE), or pass a complete checkpoint folder with --target",
-        final=True,
-    ),
-    _Rule(
         r"Cannot find any model weights with `(?P<path>[^`]+)`",
         "{path} has no weights",
         "fetch the checkpoint anew: *.safetensors files are wanted",
@@ -254,6 +251,12 @@ _ANYWHERE = (
 
 # Lines that programs also write about troubles they get over: they count only where they are the last word.
 _AT_THE_END = (
+    _Rule(
+        r"outgoing traffic has been disabled|We couldn't connect to '[^']+' to load the files",
+        "a file of the checkpoint is not in the hub's cache, and the hub is out of reach",
+        "connect (and unset HF_HUB_OFFLINE), or pass a complete checkpoint folder with --target",
+        final=True,
+    ),
     _Rule(
         r"PermissionError: \[Errno 13?\] [^:]+: '(?P<path>[^']+)'",
         "it may not use {path}",

@@ -27,7 +27,7 @@ class Tick:
 class Exited:
     """A child ended and its process group is empty. code as subprocess gives it: negative for a signal.
 
-    final: another start would end in the same way; excerpt: the last lines of its log.
+    final: a start that ends so would end so again; excerpt: the last lines of its log.
     """
 
     child: str
