@@ -260,4 +260,4 @@ def test_arguments_that_sglang_does_not_know_end_the_start_at_once(cache: Path, 
     done = other.tide("up", "--no-speculation", "--port", other.port, "--", "--bogus", 3, check=False)
     assert done.returncode == 1
     assert "SGLang does not accept its arguments: unrecognized arguments: --bogus 3" in done.stderr
-    assert "| sglang serve: error: unrecognized arguments: --bogus 3" in done.stderr
+    assert len(done.stderr.splitlines()) == 2

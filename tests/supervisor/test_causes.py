@@ -141,6 +141,7 @@ def test_arguments_that_sglang_does_not_know() -> None:
     tail = "usage: sglang serve [-h] --model-path MODEL_PATH\nsglang serve: error: unrecognized arguments: --bogus 3\n"
     found = cause(tail, code=2)
     assert found.what == "SGLang does not accept its arguments: unrecognized arguments: --bogus 3"
+    assert explain(tail, 2, ENGINE).excerpt == ()
     assert found.final
 
 

@@ -20,11 +20,13 @@ class Cause:
     """what: in words, without a full stop; remedy: what to do.
 
     final: a start that ends so would end so again. Of a child that has been ready it says nothing.
+    whole: the words say all that the log says.
     """
 
     what: str
     remedy: str
     final: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def explain(tail: str, code: int, child: str) -> Ending:
     cause = find_cause(tail, code, child)
     excerpt = tuple(last_lines(tail))
     if cause is not None:
-        return Ending(f"{cause.what}\n{cause.remedy}", cause.final, excerpt)
+        return Ending(f"{cause.what}\n{cause.remedy}", cause.final, () if cause.whole else excerpt)
     if code < 0 and not own_words(tail) and not _FAILED.search(tail):
         # what it said last has nothing to do with it
         return Ending(f"it was ended by {_signal_name(-code)}", False, excerpt)
@@ -75,10 +77,18 @@ class _Rule:
     """A pattern of a log, and the cause it stands for; {names} in the words are the pattern's groups."""
 
     def __init__(
-        self, pattern: str, what: str, remedy: str, *, trainer: str | None = None, final: bool = False
+        self,
+        pattern: str,
+        what: str,
+        remedy: str,
+        *,
+        trainer: str | None = None,
+        final: bool = False,
+        whole: bool = False,
     ) -> None:
         self._pattern = re.compile(pattern, re.MULTILINE)
-        self._what, self._remedy, self._trainer, self._final = what, remedy, trainer, final
+        self._what, self._remedy, self._trainer = what, remedy, trainer
+        self._final, self._whole = final, whole
 
     def last_match(self, text: str) -> re.Match[str] | None:
         last = None
@@ -88,7 +98,8 @@ class _Rule:
 
     def cause(self, match: re.Match[str], child: str) -> Cause:
         remedy = self._trainer if child == TRAINER and self._trainer else self._remedy
-        return Cause(_fill(self._what, match.groupdict()), _fill(remedy, match.groupdict()), self._final)
+        words = _fill(self._what, match.groupdict()), _fill(remedy, match.groupdict())
+        return Cause(*words, self._final, self._whole)
 
 
 def _signal_name(number: int) -> str:
@@ -136,6 +147,7 @@ _ANYWHERE = (
         "SGLang does not accept its arguments: {words}",
         "mend what stands after `--` or in sglang_arguments; `python -m sglang.launch_server --help` lists SGLang's",
         final=True,
+        whole=True,
     ),
     _Rule(
         r"Not enough memory\. Please try to increase --mem-fraction-static"
