@@ -26,6 +26,11 @@ def test_a_session(appliance: ScriptedAppliance) -> None:
     assert "v0000 served" in tide("status", *where).stdout
 
     appliance.store_samples(held_out=4, tokens=20)
+    assert tide("train", "pause", *where).stdout == "training paused\n"
+    assert tide("train", "now", *where).returncode == 1
+    assert json.loads(tide("train", "status", "--json", *where).stdout)["paused"]
+    assert "paused by the user" in tide("train", "status", *where).stdout
+    assert tide("train", "resume", *where).stdout == "training resumed\n"
     assert tide("train", "now", *where).stdout == "a training cycle has begun\n"
     appliance.until(lambda status: status["drafts"]["served"] == 1)
     versions = json.loads(tide("drafts", "ls", "--json", *where).stdout)

@@ -150,6 +150,33 @@ def train_now(state_dir: StateDir = None, config: Config = None) -> None:
     print(order(appliance_paths(state_dir, config), "/v1/train"))
 
 
+@train_app.command("pause")
+def train_pause(state_dir: StateDir = None, config: Config = None) -> None:
+    """Let no cycle begin until `resume`, over restarts too; a running one ends and keeps what it has learned."""
+    print(order(appliance_paths(state_dir, config), "/v1/train/pause", {"pause": True}))
+
+
+@train_app.command("resume")
+def train_resume(state_dir: StateDir = None, config: Config = None) -> None:
+    """Undo `pause`."""
+    print(order(appliance_paths(state_dir, config), "/v1/train/pause", {"pause": False}))
+
+
+@train_app.command("status")
+def train_status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """What the trainer does, how far the next cycle is, and what the last gate said."""
+    answer = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    shown = {**answer["training"], "trainer": answer["children"].get("trainer"), "gate": answer["gate"]}
+    if json:
+        print_json(shown)
+        return
+    from rich.console import Console
+
+    from tide_cli.dashboard.status import render_training
+
+    Console().print(render_training(shown))
+
+
 def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:
     """An order to the running supervisor; returns its answer in words."""
     return str(ask(paths.socket, "POST", resource, body, timeout=150.0)["done"])
