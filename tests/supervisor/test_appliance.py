@@ -153,6 +153,20 @@ def test_restart(appliance: ScriptedAppliance) -> None:
         ask(appliance.paths.socket, "POST", "/v1/restart", {"children": ["nurse"]})
 
 
+def test_a_pause_holds_over_a_restart(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    assert ask(appliance.paths.socket, "POST", "/v1/train/pause", {"pause": True}) == {"done": "training paused"}
+    appliance.end()
+    assert appliance.up()["training"]["paused"]
+    appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    appliance.store_samples(held_out=4, tokens=1000)
+    appliance.until(lambda status: status["training"]["new_tokens"] == 1000)
+    assert not appliance.status()["training"]["running"]
+    assert ask(appliance.paths.socket, "POST", "/v1/train/pause", {"pause": False})["done"]
+    appliance.until(lambda status: status["drafts"]["served"] == 1)
+
+
 def test_use_and_a_refusal(appliance: ScriptedAppliance) -> None:
     appliance.up()
     publish(appliance.paths.drafts, 0, appliance.folder / "scratch")

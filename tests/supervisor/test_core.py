@@ -28,6 +28,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    PauseAsked,
     Probe,
     Pulse,
     RestartAsked,
@@ -389,6 +390,23 @@ def test_train_now() -> None:
     assert history.tell(TrainAsked(2)) == [Answer(2, False, "a training cycle is already running")]
 
 
+def test_pause_cancels_the_cycle_and_lets_none_begin() -> None:
+    history = History().serving()
+    assert history.tell(Totals({"tokens": 1000})) == [Tell({"cmd": "train", "served": 0})]
+    assert history.tell(PauseAsked(1, True)) == [Tell({"cmd": "cancel"}), Answer(1, True, "training paused")]
+    history.tell(said("cycle_end", reason="cancelled"))
+    assert history.tell(Totals({"tokens": 9000})) == []
+    (refused,) = history.tell(TrainAsked(2))
+    assert isinstance(refused, Answer)
+    assert "tide train resume" in refused.text
+    assert history.tell(PauseAsked(3, True)) == [Answer(3, True, "training is paused already")]
+    assert history.tell(PauseAsked(4, False)) == [
+        Answer(4, True, "training resumed"),
+        Tell({"cmd": "train", "served": 0}),
+    ]
+    assert [kind for kind in history.kinds() if kind in ("pause", "resume")] == ["pause", "resume"]
+
+
 def test_use_answers_after_the_engine() -> None:
     history = History().serving()
     assert history.tell(UseAsked(5, 2)) == [Swap(2, 1)]
@@ -431,6 +449,7 @@ MESSAGES = st.one_of(
     ),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
     st.builds(TrainAsked, st.integers(100, 199)),
+    st.builds(PauseAsked, st.integers(400, 499), st.booleans()),
     st.builds(Pulse, st.integers(1, 5), st.sampled_from([0.0, 30.0, 90.0])),
     st.builds(Broken, st.just(ENGINE), st.integers(1, 5), st.just("scheduler")),
     st.builds(RestartAsked, st.integers(300, 399), st.sampled_from([(ENGINE,), (TRAINER,), (ENGINE, TRAINER)])),

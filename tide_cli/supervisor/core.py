@@ -30,6 +30,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    PauseAsked,
     Probe,
     Pulse,
     RestartAsked,
@@ -116,6 +117,10 @@ class Core:
                 return self.learning.swapped(message, self._ready_engine())
             case TrainAsked():
                 return self.learning.train_asked(message, self._why_no_training())
+            case PauseAsked():
+                if not self.trains:
+                    return [Answer(message.ticket, False, "training is off on this appliance")]
+                return self.learning.pause_asked(message)
             case UseAsked():
                 return self.learning.use_asked(message, self._ready_engine() is not None)
         return []

@@ -115,6 +115,14 @@ class TrainAsked:
 
 
 @dataclass(frozen=True)
+class PauseAsked:
+    """`tide train pause` and `tide train resume`."""
+
+    ticket: int
+    pause: bool
+
+
+@dataclass(frozen=True)
 class UseAsked:
     """`tide drafts use`; the answer comes after the engine's."""
 
@@ -132,7 +140,7 @@ class RestartAsked:
 
 Message = (
     Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Swapped | StopAsked
-    | KillAsked | TrainAsked | UseAsked | RestartAsked
+    | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

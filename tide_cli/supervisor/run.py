@@ -17,7 +17,7 @@ from tide_cli.errors import TideError
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
-from tide_cli.supervisor.journal import Journal, read_events
+from tide_cli.supervisor.journal import Journal, read_events, was_paused
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
@@ -36,6 +36,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    PauseAsked,
     Probe,
     RestartAsked,
     Serve,
@@ -75,7 +76,8 @@ class Supervisor:
         self._journal = Journal(self._paths.database)
         self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
-        learning = Learning(settings.cycle_tokens, cycles[0]["data"].get("tokens_total", 0) if cycles else 0)
+        trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
+        learning = Learning(settings.cycle_tokens, trained_at, paused=was_paused(self._paths.database))
         trains = settings.speculation and settings.training and settings.capture
         limits = Limits(
             settings.start_timeout,
@@ -126,6 +128,10 @@ class Supervisor:
                 remedy="send some requests first",
             )
         return self._ask(TrainAsked, "no training cycle has begun")
+
+    def pause_training(self, pause: bool) -> str:
+        """Let no cycle begin, or let them begin again. Raises TideError where there is no training."""
+        return self._ask(lambda ticket: PauseAsked(ticket, pause), "nothing has changed")
 
     def restart(self, children: list[str]) -> str:
         """Start children anew, in order. Raises TideError where that cannot be done now."""
