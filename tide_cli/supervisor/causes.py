@@ -31,27 +31,34 @@ class Cause:
 
 @dataclass(frozen=True)
 class Ending:
-    """words: one line of what, where known a second one of what to do; excerpt: the log's last lines, if they help."""
+    """words: one line of what, where known a second one of what to do; excerpt: the log's last lines, if they help.
+
+    explained: the words are a known cause that the log tells; final: see Cause.
+    """
 
     words: str
-    final: bool
-    excerpt: tuple[str, ...]
+    excerpt: tuple[str, ...] = ()
+    explained: bool = False
+    final: bool = False
 
 
 def explain(tail: str, code: int, child: str) -> Ending:
     """How to speak of a child's end. tail: from logs.read_tail; code: negative for a signal, as subprocess has it."""
-    cause = find_cause(tail, code, child)
     excerpt = tuple(last_lines(tail))
-    if cause is not None:
-        return Ending(f"{cause.what}\n{cause.remedy}", cause.final, () if cause.whole else excerpt)
-    if code < 0 and not own_words(tail) and not _FAILED.search(tail):
+    told = cause_in_log(tail, child)
+    if told is None and own_words(tail):
+        return Ending(last_words(tail))
+    if cause := told or _cause_of_signal(tail, code):
+        words = f"{cause.what}\n{cause.remedy}"
+        return Ending(words, () if cause.whole else excerpt, told is not None, cause.final)
+    if code < 0 and not _FAILED.search(tail):
         # what it said last has nothing to do with it
-        return Ending(f"it was ended by {_signal_name(-code)}", False, excerpt)
-    return Ending(last_words(tail), False, () if own_words(tail) else excerpt)
+        return Ending(f"it was ended by {_signal_name(-code)}", excerpt)
+    return Ending(last_words(tail), excerpt)
 
 
-def find_cause(tail: str, code: int, child: str) -> Cause | None:
-    """The cause of a child's end, None where it is not a known one or the child has explained itself."""
+def cause_in_log(tail: str, child: str) -> Cause | None:
+    """The cause that a child's log tells, None where it is not a known one or the child has explained itself."""
     for rule in _HOOKS:
         if match := rule.last_match(tail):
             return rule.cause(match, child)
@@ -65,12 +72,14 @@ def find_cause(tail: str, code: int, child: str) -> Cause | None:
     for rule in _AT_THE_END:
         if match := rule.last_match(end):
             return rule.cause(match, child)
+    return None
+
+
+def _cause_of_signal(tail: str, code: int) -> Cause | None:
     # SGLang kills itself with the same signal when one of its processes has failed
     if code == -signal.SIGKILL and not re.search(r"sigquit|kill_process_tree called", tail, re.IGNORECASE):
         return Cause("it was killed, most likely by the kernel for want of memory", _MEMORY_REMEDY)
-    if code == -signal.SIGBUS:
-        return _SHARED_MEMORY
-    return None
+    return _SHARED_MEMORY if code == -signal.SIGBUS else None
 
 
 class _Rule:

@@ -222,7 +222,9 @@ class Supervisor:
     def _spawn(self, child: str, generation: int) -> None:
         def on_exit(code: int, tail: str) -> None:
             ending = explain(tail, code, child)
-            self._queue.put(Exited(child, generation, code, ending.words, ending.final, ending.excerpt))
+            self._queue.put(
+                Exited(child, generation, code, ending.words, ending.explained, ending.final, ending.excerpt)
+            )
 
         def on_event(event: dict[str, Any]) -> None:
             self._queue.put(TrainerSaid(generation, event))
