@@ -3,13 +3,18 @@
 from tide_cli.targets.known import KnownTarget, known_targets
 from tide_cli.targets.locate import Target, resolve_target
 from tide_cli.targets.prepare import PreparedTarget, describe, prepare_target
+from tide_cli.targets.shape import DraftShape, TargetShape, read_draft_shape, read_target_shape
 
 __all__ = [
+    "DraftShape",
     "KnownTarget",
     "PreparedTarget",
     "Target",
+    "TargetShape",
     "describe",
     "known_targets",
     "prepare_target",
+    "read_draft_shape",
+    "read_target_shape",
     "resolve_target",
 ]
