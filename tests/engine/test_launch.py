@@ -8,7 +8,7 @@ import pytest
 
 from tide_cli.engine.launch import STAND_INS, engine_command
 from tide_cli.engine.plugin.config import ENVIRONMENT_VARIABLE, EngineConfig
-from tide_cli.hardware.planner import Partition, Plan
+from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.settings import load_settings
 from tide_cli.targets import PreparedTarget
 

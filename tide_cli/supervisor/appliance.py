@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError
-from tide_cli.hardware.inventory import take_inventory
-from tide_cli.hardware.planner import make_plan
+from tide_cli.hardware.machine import take_inventory
+from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.journal import event_line
@@ -37,10 +37,7 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
-    trains = settings.training and settings.speculation and settings.capture
-    plan = make_plan(
-        take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
-    )
+    plan = plan_for(settings, target, take_inventory())
     if not settings.paths.state.exists():
         check_port(settings.host, settings.port)
     return Workshop(settings, plan, target)
@@ -72,6 +69,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         make_private(paths.scratch)
         lock.describe(**_holder(settings))
         with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
+            for note in workshop.plan.notes:
+                supervisor.note("plan", note)
             if found:
                 supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:

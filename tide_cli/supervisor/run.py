@@ -68,7 +68,7 @@ class Supervisor:
         self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         learning = Learning(settings.cycle_tokens, cycles[0]["data"].get("tokens_total", 0) if cycles else 0)
-        trains = settings.speculation and settings.training and settings.capture
+        trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
         limits = Limits(settings.start_timeout, settings.stop_timeout)
         self.core = Core(workshop.steps(), trains, limits, learning)
         self._watchers = Watchers(engine, self._paths.spool, self._queue.put)
