@@ -100,10 +100,12 @@ def best_set(group: Sequence[Gpu], size: int, inventory: Inventory) -> tuple[Gpu
     """
     if size > len(group) or (size > 1 and group[0].mig):
         return ()
-    least = sorted(map(usable, group))[-size]
-    eligible = sorted((gpu for gpu in group if usable(gpu) >= least), key=lambda gpu: gpu.index)
+    freest = sorted(map(usable, group), reverse=True)[:size]
+    eligible = sorted((gpu for gpu in group if usable(gpu) >= freest[-1]), key=lambda gpu: (-usable(gpu), gpu.index))
     sets = itertools.islice(itertools.combinations(eligible, size), _MOST_COMPARED)
-    return max(sets, key=lambda gpus: fast_pairs(gpus, inventory))
+    equally_free = (gpus for gpus in sets if sorted(map(usable, gpus), reverse=True) == freest)
+    chosen = max(equally_free, key=lambda gpus: fast_pairs(gpus, inventory))
+    return tuple(sorted(chosen, key=lambda gpu: gpu.index))
 
 
 def fast_pairs(gpus: Sequence[Gpu], inventory: Inventory) -> int:
