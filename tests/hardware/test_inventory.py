@@ -227,6 +227,14 @@ def test_the_inventory_of_this_machine() -> None:
     assert Inventory.from_json(inventory.to_json()) == inventory
 
 
+def test_what_own_processes_hold_counts_as_free() -> None:
+    """A GPU that others fill, but for what a killed appliance of ours left behind."""
+    busy = machine("h100-4x80-busy").without({815})
+    assert busy.gpus[2].memory_used == 10 * 2**30
+    assert [process.pid for process in busy.gpus[2].processes] == [816]
+    assert busy.gpus[0] == machine("h100-4x80-busy").gpus[0]
+
+
 def test_links_are_known_both_ways() -> None:
     inventory = machine("h100-2x80")
     first, second = inventory.gpus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json
 from tide_cli.cli.where import Config, Json, StateDir, settings_for
 from tide_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tide_cli.hardware.inventory import Inventory
+    from tide_cli.paths import Paths
 
 
 def _flag(name: str, text: str) -> Any:
@@ -67,7 +71,7 @@ def plan(
 
     settings = settings_for(state_dir, config, **wishes)
     wanted = resolve_target(settings.target, settings.paths)
-    machine = _read(inventory) if inventory else _this_machine(settings.paths.state)
+    machine = _read(inventory) if inventory else _this_machine(settings.paths)
     planned = plan_for(settings, wanted, machine)
     commands = planned_commands(settings, wanted, planned)
     if json:
@@ -76,7 +80,7 @@ def plan(
         print(plan_text(wanted.name, planned, commands))
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path) -> Inventory:
     from tide_cli.hardware.inventory import Inventory
 
     try:
@@ -89,12 +93,13 @@ def _read(file: Path) -> Any:
     return Inventory.from_json(text)
 
 
-def _this_machine(state: Path) -> Any:
+def _this_machine(paths: Paths) -> Inventory:
     import shutil
     from dataclasses import replace
 
-    from tide_cli.hardware.machine import take_inventory
+    from tide_cli.supervisor.own_machine import own_inventory
 
-    while not state.exists():
-        state = state.parent
-    return replace(take_inventory(), disk_free=shutil.disk_usage(state).free)
+    folder = paths.state
+    while not folder.exists():
+        folder = folder.parent
+    return replace(own_inventory(paths), disk_free=shutil.disk_usage(folder).free)

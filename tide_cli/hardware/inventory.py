@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tide_cli.errors import UsageError
@@ -119,6 +119,10 @@ class Inventory:
         """The kind of link between two GPUs; None where it is not known."""
         return self._kinds.get(frozenset((first.index, second.index)))
 
+    def without(self, pids: Collection[int]) -> Inventory:
+        """The machine as it is once these processes have given their GPU memory back."""
+        return replace(self, gpus=tuple(_without(gpu, pids) for gpu in self.gpus))
+
     def to_json(self) -> str:
         """The format above, sizes in bytes."""
         return json.dumps(self.as_dict(), indent=2)
@@ -162,6 +166,12 @@ class Inventory:
         except (ValueError, TypeError, AttributeError) as error:
             raise _malformed(str(error)) from None
         return _checked(inventory)
+
+
+def _without(gpu: Gpu, pids: Collection[int]) -> Gpu:
+    given_back = sum(process.memory or 0 for process in gpu.processes if process.pid in pids)
+    others = tuple(process for process in gpu.processes if process.pid not in pids)
+    return replace(gpu, memory_used=max(0, gpu.memory_used - given_back), processes=others)
 
 
 def parse_capability(text: str) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError
-from tide_cli.hardware.machine import take_inventory
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
@@ -22,6 +21,7 @@ from tide_cli.supervisor.journal import event_line
 from tide_cli.supervisor.leftovers import reap_leftovers
 from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop, spool_size
@@ -37,7 +37,7 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
-    plan = plan_for(settings, target, take_inventory())
+    plan = plan_for(settings, target, own_inventory(settings.paths))
     if not settings.paths.state.exists():
         check_port(settings.host, settings.port)
     return Workshop(settings, plan, target)

@@ -14,12 +14,12 @@ from tide_cli.engine.launch import cpu_environment
 from tide_cli.errors import TideError
 from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Inventory
-from tide_cli.hardware.machine import take_inventory
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.leftovers import find_leftovers
 from tide_cli.supervisor.lock import is_locked, read_holder
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
 from tide_cli.targets import resolve_target
 
@@ -43,7 +43,7 @@ class Finding:
 def check_up(settings: Settings) -> Iterator[Finding]:
     """Look at everything; a finding is yielded as soon as it is known."""
     paths = settings.paths
-    inventory = take_inventory()
+    inventory = own_inventory(paths)
     yield _python()
     packages = [_package(name) for name in _PACKAGES]
     yield from packages

@@ -12,7 +12,6 @@ from pathlib import Path
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.launch import cpu_environment, engine_command
 from tide_cli.errors import TideError
-from tide_cli.hardware.machine import take_inventory
 from tide_cli.hardware.memory import spool_size as default_spool_size
 from tide_cli.hardware.partition import partition_environment
 from tide_cli.hardware.plan import Partition, Plan
@@ -24,6 +23,7 @@ from tide_cli.spool.layout import RowLayout
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.journal import read_served
 from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.process import ChildSpec
 from tide_cli.targets import PreparedTarget, Target, describe
 from tide_cli.targets.shape import draft_vocabulary_size
@@ -88,7 +88,7 @@ class Workshop:
 
     def _plan_of_files(self, folder: Path) -> Plan:
         """The plan for a hub id whose shape was not known before its files were here. TideError where it cannot be."""
-        plan = plan_for(self.settings, self.target, take_inventory(), folder)
+        plan = plan_for(self.settings, self.target, own_inventory(self.paths), folder)
         if self.plan.train and not plan.train:
             raise TideError("; ".join(plan.notes), remedy="pass --no-training to serve without it")
         return plan
