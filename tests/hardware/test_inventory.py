@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -167,6 +168,19 @@ def test_what_nvml_tells() -> None:
     assert {gpu.numa_node for gpu in gpus} == {1}
     assert [(link.first, link.second, link.kind) for link in links] == [(0, 1, "nvlink")]
     assert [gpu.index for gpu in read_nvml(ScriptedNvml(), "MIG-2.2,1")[0]] == [3, 1]
+
+
+def test_the_scripted_nvml_is_like_the_real_one() -> None:
+    """The same functions with as many arguments, and constants of the same value."""
+    nvml = pytest.importorskip("pynvml")
+    names = [name for name in vars(ScriptedNvml) if name.upper().startswith("NVML")]
+    assert len(names) > 15
+    for name in names:
+        ours, real = getattr(ScriptedNvml, name), getattr(nvml, name)
+        if name.startswith("NVML_"):
+            assert ours == real, name
+        elif name != "NVMLError":
+            inspect.signature(real).bind(*list(inspect.signature(ours).parameters)[1:])
 
 
 def test_gpus_without_nvlink() -> None:
