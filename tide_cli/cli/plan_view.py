@@ -109,10 +109,11 @@ def _partition_as_dict(partition: Partition) -> dict[str, Any]:
 
 
 def _bars(memory: Sequence[DeviceMemory]) -> list[str]:
-    rows, seen = [], {}
+    rows: list[tuple[str, ...]] = []
+    seen: set[tuple[str, str]] = set()
     for device in memory:
         shares = _shares(device)
-        seen |= dict.fromkeys(key for key, _ in shares)
+        seen.update(key for key, _ in shares)
         bar = "".join(letter * cells for (letter, _), cells in _cells(shares, device.total))
         rows.append((_label([device]), f"[{bar}]", _gib(device.total), device.name))
     legend = ", ".join(" ".join(key) for key in (*_LETTERS.values(), _RESERVE, _TRAINER, _USED, _FREE) if key in seen)
