@@ -279,6 +279,6 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path: Path) -
         for draft, words in ((str(tmp_path / "nowhere"), "no draft at"), (str(tmp_path / "empty"), "is not a draft")):
             with pytest.raises(TideError, match=words):
                 check_settings(scripted_settings(tmp_path, port, draft=draft))
-        with pytest.raises(UsageError, match="serve_cores"):
+        with pytest.raises(UsageError, match="--serve-cores"):
             check_settings(scripted_settings(tmp_path, port, serve_cores="99999"))
     assert not (tmp_path / "state").exists()
