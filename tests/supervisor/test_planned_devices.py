@@ -73,7 +73,7 @@ def test_an_unknown_target_is_planned_again_once_it_is_here(monkeypatch: pytest.
 
 def test_an_unknown_target_that_leaves_no_room_for_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The supervisor has been told that there is a trainer: it cannot silently go without."""
-    made = workshop(monkeypatch, tmp_path, machine(gpus=1, gib=5, memory=1), target="someone/some-model")
+    made = workshop(monkeypatch, tmp_path, machine(gpus=1, gib=5, memory=0), target="someone/some-model")
     assert made.plan.train is not None
     fetched(made, tmp_path)
     with pytest.raises(TideError) as refused:
