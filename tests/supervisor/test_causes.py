@@ -28,7 +28,7 @@ def scheduler(error: str) -> str:
 
 def cause(tail: str, code: int = -signal.SIGKILL, child: str = ENGINE) -> Cause:
     """The known cause of an end: what and what to do are a line each."""
-    ending = explain(tail, code, child)
+    ending = explain(tail, code, child, oom=True)
     what, remedy = ending.words.split("\n")
     return Cause(what, remedy, ending.final)
 
@@ -154,7 +154,8 @@ def test_a_scheduler_killed_by_the_kernel() -> None:
     assert cause(CRASHED + SIGQUIT).what == "the machine ran out of memory"
 
 
-def test_a_kill_from_outside_is_most_likely_the_kernels() -> None:
+def test_a_kill_from_outside_is_the_kernels_only_where_it_has_killed() -> None:
+    assert explain("", -signal.SIGKILL, ENGINE).words == "it was ended by SIGKILL"
     assert "memory" in cause("[2026-11-29 17:30:12] Decode batch, #running-req: 1\n").what
     assert "memory" in cause("", child=TRAINER).what
 

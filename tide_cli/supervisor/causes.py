@@ -42,13 +42,17 @@ class Ending:
     final: bool = False
 
 
-def explain(tail: str, code: int, child: str) -> Ending:
-    """How to speak of a child's end. tail: from logs.read_tail; code: negative for a signal, as subprocess has it."""
+def explain(tail: str, code: int, child: str, oom: bool = False) -> Ending:
+    """How to speak of a child's end.
+
+    tail: from logs.read_tail; code: negative for a signal, as subprocess has it; oom: whether the kernel has killed
+    anything for want of memory while the child ran.
+    """
     excerpt = tuple(last_lines(tail))
     told = cause_in_log(tail, child)
     if told is None and own_words(tail):
         return Ending(last_words(tail))
-    if cause := told or _cause_of_signal(tail, code):
+    if cause := told or _cause_of_signal(tail, code, oom):
         words = f"{cause.what}\n{cause.remedy}"
         return Ending(words, () if cause.whole else excerpt, told is not None, cause.final)
     if code < 0 and not _FAILED.search(tail):
@@ -75,10 +79,10 @@ def cause_in_log(tail: str, child: str) -> Cause | None:
     return None
 
 
-def _cause_of_signal(tail: str, code: int) -> Cause | None:
+def _cause_of_signal(tail: str, code: int, oom: bool) -> Cause | None:
     # SGLang kills itself with the same signal when one of its processes has failed
-    if code == -signal.SIGKILL and not re.search(r"sigquit|kill_process_tree called", tail, re.IGNORECASE):
-        return Cause("it was killed, most likely by the kernel for want of memory", _MEMORY_REMEDY)
+    if oom and code == -signal.SIGKILL and not re.search(r"sigquit|kill_process_tree called", tail, re.IGNORECASE):
+        return Cause("it was killed by the kernel for want of memory", _MEMORY_REMEDY)
     return _SHARED_MEMORY if code == -signal.SIGBUS else None
 
 

@@ -51,7 +51,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.process import ChildProcess
-from tide_cli.supervisor.procfs import ProcessStat
+from tide_cli.supervisor.procfs import ProcessStat, memory_kills
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -220,8 +220,10 @@ class Supervisor:
                 self._record({})
 
     def _spawn(self, child: str, generation: int) -> None:
+        killed_before = memory_kills()
+
         def on_exit(code: int, tail: str) -> None:
-            ending = explain(tail, code, child)
+            ending = explain(tail, code, child, oom=memory_kills() > killed_before)
             self._queue.put(
                 Exited(child, generation, code, ending.words, ending.explained, ending.final, ending.excerpt)
             )
