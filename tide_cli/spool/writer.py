@@ -142,11 +142,12 @@ class SpoolWriter:
         draft_version: int,
         verify_steps: int,
         accepted_tokens: int,
+        origin: SampleInfo | None = None,
     ) -> int | None:
         """Turns a running request into a sample that readers see, all at once. Returns its id, None when dropped.
 
         tokens: prompt and output, from position 0. Rows beyond them are ignored; tokens without a row at the end (the
-        last generated one has none) are cut off.
+        last generated one has none) are cut off. origin: of an imported sample, which keeps its run, time and split.
         """
         if rid in self._refused:
             self._refused.discard(rid)
@@ -178,6 +179,8 @@ class SpoolWriter:
             checksum=0,
             pages=tuple(request.pages[:needed]),
         )
+        if origin is not None:
+            info = replace(info, run=origin.run, created=origin.created, split=origin.split)
         info = self._seal(info, np.asarray(tokens[request.first : end], "<i4"))
         if not self._commit([info]):
             self._ring.table["owner"][list(info.pages)] = 0
