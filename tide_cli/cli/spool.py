@@ -168,9 +168,8 @@ def verify(state_dir: StateDir = None, config: Config = None, json: Json = False
     if json:
         print_json(asdict(found))
     else:
-        print(
-            f"{many(found.good, 'sample')} good, {len(found.damaged)} damaged, {found.overwritten} overwritten meanwhile"
-        )
+        counts = f"{len(found.damaged)} damaged, {found.overwritten} overwritten meanwhile"
+        print(f"{many(found.good, 'sample')} good, {counts}")
     if found.damaged:
         ids = ", ".join(map(str, found.damaged[:10])) + (", …" if len(found.damaged) > 10 else "")
         complain([f"damaged: {ids}", "they are never trained on; `tide spool repair` removes them"])

@@ -35,10 +35,12 @@ def _appliance_stopped(paths: Paths) -> Iterator[None]:
 def repair(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Rebuild the index from the ring alone, and drop damaged samples; the appliance must not run."""
     from tide_cli.spool.figures import read_ring
-    from tide_cli.spool.upkeep import repair as rebuild
 
     paths = appliance_paths(state_dir, config)
-    read_ring(paths.spool)
+    read_ring(paths.spool)  # before torch is imported for nothing
+
+    from tide_cli.spool.upkeep import repair as rebuild
+
     with _appliance_stopped(paths), progress("reading samples") as tick:
         found = rebuild(paths.spool, tick)
     if json:
@@ -79,9 +81,8 @@ def export(
     if json:
         print_json(asdict(done))
     else:
-        print(
-            f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')}, {size_words(done.size_bytes)} in {done.folder}"
-        )
+        amount = f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')}, {size_words(done.size_bytes)}"
+        print(f"{amount} in {done.folder}")
     if done.overwritten or done.damaged:
         complain([f"left out: {done.overwritten} overwritten meanwhile, {done.damaged} damaged"])
     complain(["these files hold what users asked and were answered: treat them as such"])
