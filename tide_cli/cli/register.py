@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tide_cli.cli import about, demo, doctor, drafts, running, spool, spool_change, up  # noqa: F401
+from tide_cli.cli import about, bench, demo, doctor, drafts, running, spool, spool_change, up  # noqa: F401

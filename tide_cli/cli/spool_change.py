@@ -76,6 +76,9 @@ def export(
     try:
         with progress("exporting samples") as tick:
             done = write_out(reader, samples, folder.expanduser().absolute(), tick)
+    except KeyboardInterrupt:
+        complain(["interrupted: nothing of the export is left behind"])
+        raise
     finally:
         reader.close()
     if json:
@@ -115,7 +118,7 @@ def import_(
             with progress("importing samples") as tick:
                 done = take_up(writer, found, samples, tick)
         except KeyboardInterrupt:
-            complain(["what was imported so far stays; the same command goes on from there"])
+            complain(["interrupted: what was imported so far stays; the same command goes on from there"])
             raise
         finally:
             writer.close()
