@@ -15,11 +15,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from tide_cli.bench.report import filesystem_of, make_report, take_environment
+from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.spool import SpoolBench
 from tide_cli.bench.spool_stores import MemcpyStore, SpoolStore
 from tide_cli.bench.spool_table import as_table
 from tide_cli.bench.spool_traffic import ANSWER, PROMPT, REQUESTS, make_traffic
+from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
 
 HIDDEN, SIZE = 32, 8 * 2**20
@@ -37,10 +38,11 @@ def test_the_traffic_is_that_of_whole_requests() -> None:
     for forward in traffic.forwards:
         assert len(forward.puts) <= REQUESTS
         for put in forward.puts:
-            assert put.start == ends.get(put.rid, 0)
+            assert put.start == ends.get(put.request.rid, 0)
             assert put.count == PROMPT if put.start == 0 else 1 <= put.count <= 4
-            assert put.offset + put.count <= len(traffic.aux) == len(traffic.final)
-            ends[put.rid] = put.start + put.count
+            assert forward.pool.start <= put.offset
+            assert put.offset + put.count <= forward.pool.stop <= len(traffic.aux) == len(traffic.final)
+            ends[put.request.rid] = put.start + put.count
         for request in forward.finished:
             assert ends[request.rid] == request.rows == PROMPT + ANSWER
             finished.append(request.rid)
@@ -83,7 +85,7 @@ def test_lmdb_keeps_the_newest_of_the_same_rows(tmp_path: Path, writemap: bool) 
     assert SIZE // 2 < store.read().size <= SIZE
     keys, _ = store._kept[-1]
     request = [request for forward in traffic.forwards for request in forward.finished][-1]
-    put = [put for forward in traffic.forwards for put in forward.puts if put.rid == request.rid][-1]
+    put = [put for forward in traffic.forwards for put in forward.puts if put.request == request][-1]
     with store._env.begin() as transaction:
         assert transaction.stat()["entries"] == sum(len(keys) for keys, _ in store._kept)
         final = traffic.final[put.offset : put.offset + put.count].contiguous().view(torch.uint8).numpy()
@@ -91,22 +93,23 @@ def test_lmdb_keeps_the_newest_of_the_same_rows(tmp_path: Path, writemap: bool) 
     store.close()
 
 
-def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = []
-    monkeypatch.setattr("tide_cli.bench.spool.has_lmdb", lambda: find_spec("lmdb") is not None)
-    (result,) = bench(tmp_path).run(lambda done, total: ticks.append((done, total)))
+def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "spool", "--json", "--hidden", "32", "--size", "8MiB", "--seconds", "1", "--rate", "1e6",
+              "--folder", str(tmp_path)])  # fmt: skip
+    assert end.value.code == 0
     assert list(tmp_path.iterdir()) == []
-    assert result["row_bytes"] == 8 * HIDDEN + 12
+    report = json.loads(capsys.readouterr().out)
+    assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
+    (result,) = report["spool"]
+    assert (result["hidden_size"], result["row_bytes"]) == (HIDDEN, 8 * HIDDEN + 12)
     assert result["rounds"] >= 3
-    assert ticks
     for name in ("ingest_mb_s", "ingest_decode_mb_s", "memcpy_mb_s", "spool_read_mb_s", "memcpy_cpu_s_per_gib"):
         low, high = result["spread"][name]
         assert 0 < low <= result[name] <= high
-    assert (result["lmdb_mb_s"] is None) == (find_spec("lmdb") is None)
+    for name in ("lmdb_mb_s", "lmdb_writemap_mb_s", "ingest_to_lmdb"):
+        assert (result[name] is None) == (find_spec("lmdb") is None)
     assert result["paced"]["tokens_s"] > 0
-    report = json.loads(json.dumps(make_report(take_environment(), spool=[result])))
-    assert report["spool"][0]["ingest_to_memcpy"] == result["ingest_to_memcpy"]
-    assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
 
 
 def test_without_lmdb_the_table_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +132,9 @@ def test_refusals(tmp_path: Path) -> None:
         bench(tmp_path / "none").run(print)
     with pytest.raises(TideError, match="too little room"):
         bench(tmp_path, size=2**50).run(print)
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "spool", "--size", "much"])
+    assert end.value.code == 2
     assert list(tmp_path.iterdir()) == []
 
 

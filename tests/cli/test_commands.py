@@ -116,7 +116,7 @@ def test_the_options_of_up_are_settings() -> None:
     assert options == extra | {
         "target", "draft", "state_dir", "cache_dir", "host", "port", "dtype", "context_length", "max_running_requests",
         "serve_cores", "train_cores", "spool_size", "cycle_tokens", "cycle_seconds", "capture", "training",
-        "speculation",
+        "speculation", "capture_sample_rate", "retention_hours",
     }  # fmt: skip
 
 

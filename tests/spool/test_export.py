@@ -123,7 +123,7 @@ def test_samples_overwritten_or_damaged_are_left_out(open_writer, open_reader, s
         store(writer, seed=seed, length=12)
     infos = reader.samples()
     store(writer, seed=4, length=16)
-    writer._ring.aux[infos[0].pages[0] * 4, 0] ^= 1
+    writer._ring.aux[infos[0].pages[-1] * 4, 0] ^= 1
     done = export(reader, infos, tmp_path / "export", ignore)
     assert (done.samples, done.overwritten, done.damaged) == (1, 1, 1)
     assert len(files(tmp_path / "export")) == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 from spool_traffic import is_exact
 
 from tide_cli.errors import TideError
+from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.upkeep import repair, verify
 
@@ -30,7 +32,7 @@ def spoil(folder, open_reader, sample_id: int) -> None:
     """Flips one bit of one row of the sample."""
     (info,) = [info for info in open_reader().samples() if info.id == sample_id]
     ring = Ring.open(folder, writable=True)
-    ring.aux[info.pages[1] * ring.layout.page_tokens, 3] ^= 1
+    ring.aux[info.pages[-1] * ring.layout.page_tokens, 3] ^= 1
     ring.close()
 
 
@@ -62,9 +64,8 @@ def test_verify_beside_a_writer(filled, open_writer, store, folder):
                        ("rows", "out of step")]
 )  # fmt: skip
 def test_the_index_comes_back_from_the_page_table(filled, folder, open_reader, how: str, state: str):
-    reader = open_reader()
-    before, totals = reader.samples(), reader.totals()
-    reader.close()
+    with closing(SpoolReader.open(folder)) as reader:
+        before, totals = reader.samples(), reader.totals()
     path = folder / "index.db"
     if how == "missing":
         path.unlink()

@@ -17,7 +17,7 @@ import torch
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
-from tide_cli.bench.spool_traffic import Traffic, least_size, make_traffic
+from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
 from tide_cli.errors import TideError, UsageError
 from tide_cli.spool.figures import row_bytes
 
@@ -164,18 +164,18 @@ def _paced(
 ) -> dict[str, float]:
     """Tokens at a steady rate: {rate, tokens_s, mb_s, seconds, core_share, call_ms_p50, call_ms_p99, call_ms_max}.
 
-    core_share: CPU time over wall time. calls: put_rows.
+    core_share: CPU time over wall time. calls: put_forward.
     """
     begun, cpu, tokens = time.monotonic(), time.thread_time(), 0
     calls: list[float] = []
 
-    def wait(rows: int) -> None:
+    def wait(forward: Forward) -> None:
         nonlocal tokens
         time.sleep(max(0.0, begun + tokens / rate - time.monotonic()))
-        tokens += rows
+        tokens += forward.rows
 
     while not calls or time.monotonic() - begun < seconds:  # whole passes: no request is left running
-        for spent, _ in spool.put(traffic, before=wait):
+        for _, spent in spool.put(traffic, before=wait):
             calls.append(spent)
         tick(min(seconds, time.monotonic() - begun))
     wall = time.monotonic() - begun

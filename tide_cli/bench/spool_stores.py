@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tide_cli.bench.spool_traffic import PROMPT, Traffic
+from tide_cli.bench.spool_traffic import PROMPT, Forward, Traffic
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.running import Part
 from tide_cli.spool.writer import SpoolWriter
 
 LMDB_SPACE = 4  # times the size that LMDB's file may take: freed pages are not always reused at once
@@ -78,24 +79,34 @@ class SpoolStore:
         self._reader = SpoolReader.open(folder)
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
-        """{"write", and of it "prefill" and "decode": put_rows of prompts and of verify steps}."""
+        """{"write", and of it "prefill" and "decode": the calls for prompts and for verify steps}."""
         row = 8 * traffic.final.shape[1]
         parts = {"prefill": Timing(), "decode": Timing()}
         with _timed(traffic.state_bytes) as whole:
-            for seconds, rows in self.put(traffic):
-                part = parts["prefill" if rows >= PROMPT else "decode"]
-                part.size, part.seconds = part.size + rows * row, part.seconds + seconds
+            for forward, seconds in self.put(traffic):
+                part = parts["decode" if forward.puts[0].start else "prefill"]
+                part.size, part.seconds = part.size + forward.rows * row, part.seconds + seconds
         return {"write": whole, **parts}
 
-    def put(self, traffic: Traffic, before: Callable[[int], None] = lambda tokens: None) -> Iterator[tuple[float, int]]:
-        """Stores the traffic; yields (seconds, rows) of each put_rows. before: called with the rows of a forward."""
+    def put(
+        self, traffic: Traffic, before: Callable[[Forward], None] = lambda forward: None
+    ) -> Iterator[tuple[Forward, float]]:
+        """Stores the traffic; yields each forward and the seconds of its put_forward. before: called first."""
         for forward in traffic.forwards:
-            before(sum(put.count for put in forward.puts))
-            for put in forward.puts:
-                rows = slice(put.offset, put.offset + put.count)
-                begun = time.perf_counter()
-                self._writer.put_rows(put.rid, put.start, traffic.aux[rows], traffic.final[rows])
-                yield time.perf_counter() - begun, put.count
+            before(forward)
+            begun, pool = time.perf_counter(), forward.pool
+            parts = [
+                Part(
+                    put.request.rid,
+                    put.start,
+                    put.offset - pool.start,
+                    put.count,
+                    None if put.start else put.request.tokens[:PROMPT],
+                )
+                for put in forward.puts
+            ]
+            self._writer.put_forward(parts, traffic.aux[pool], traffic.final[pool])
+            yield forward, time.perf_counter() - begun
             for request in forward.finished:
                 stored = self._writer.finish(
                     request.rid, request.tokens, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
@@ -183,15 +194,15 @@ class LmdbStore:
             for forward in traffic.forwards:
                 with self._env.begin(write=True) as transaction:
                     for put in forward.puts:
-                        if put.rid not in running:
+                        if put.request.rid not in running:
                             self._requests += 1
-                            running[put.rid] = [struct.pack(">Q", self._requests)]
-                        key = running[put.rid][0] + struct.pack(">I", put.start)
+                            running[put.request.rid] = [struct.pack(">Q", self._requests)]
+                        key = running[put.request.rid][0] + struct.pack(">I", put.start)
                         rows = slice(put.offset, put.offset + put.count)
                         self._make_room(transaction, put.count * row)
                         transaction.put(key + b"a", aux[rows])
                         transaction.put(key + b"f", final[rows])
-                        running[put.rid] += [key + b"a", key + b"f"]
+                        running[put.request.rid] += [key + b"a", key + b"f"]
                     for request in forward.finished:
                         self._kept.append((running.pop(request.rid)[1:], request.rows * row))
         return {"write": timing}

@@ -10,27 +10,17 @@ from torch import Tensor
 
 REQUESTS = 8  # that run at the same time
 PROMPT = 256  # tokens, stored by one call
-ANSWER = 128  # tokens, stored 1 to 4 at a time
+ANSWER = 128  # tokens, stored 1 to 4 at a time, with those of the other requests
 _WIDTH = 4  # rows of a verify step; the accepted ones are stored
 _POOL_BYTES = 48 * 2**20  # more than most caches hold: rows come from memory, as they do from a device
 
 
 @dataclass(frozen=True)
-class Put:
-    """The arguments of one put_rows: rows offset … offset+count-1 of the pool as positions from start on."""
-
-    rid: str
-    start: int
-    offset: int
-    count: int
-
-
-@dataclass(frozen=True)
 class Request:
-    """A request that has ended; tokens: prompt and answer and one more, which has no row."""
+    """tokens: prompt and answer and one more, which has no row."""
 
     rid: str
-    tokens: list[int]
+    tokens: tuple[int, ...]
 
     @property
     def rows(self) -> int:
@@ -38,11 +28,29 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Forward:
-    """What one forward of the target brings: a prompt, or some rows of every running request."""
+class Put:
+    """Rows offset … offset+count-1 of the pool, as positions from start on of a request."""
 
+    request: Request
+    start: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What one forward of the target brings: a prompt, or a verify step of every running request.
+
+    pool: the rows of the pool that it brings; those in no put were not accepted.
+    """
+
+    pool: slice
     puts: tuple[Put, ...]
     finished: tuple[Request, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(put.count for put in self.puts)
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Traffic:
 
     @property
     def tokens(self) -> int:
-        return sum(put.count for forward in self.forwards for put in forward.puts)
+        return sum(forward.rows for forward in self.forwards)
 
     @property
     def state_bytes(self) -> int:
@@ -65,28 +73,30 @@ class Traffic:
 
 def make_traffic(hidden: int, size_bytes: int, seed: int = 0) -> Traffic:
     """Groups of requests whose states take about `size_bytes` together, at least one group."""
-    rows = max(PROMPT + _WIDTH, _POOL_BYTES // (8 * hidden))
+    rows = max(PROMPT + 1, _POOL_BYTES // (8 * hidden))
     generator = torch.Generator().manual_seed(seed)
     aux = torch.randn(rows, 3 * hidden, generator=generator).bfloat16()
     final = torch.randn(rows, hidden, generator=generator).bfloat16()
     chance, forwards, number = random.Random(seed), list[Forward](), 0
     groups = max(1, size_bytes // (REQUESTS * (PROMPT + ANSWER) * 8 * hidden))
     for _ in range(groups):
-        group = [f"r{number + i}" for i in range(REQUESTS)]
-        number += REQUESTS
-        ends = dict.fromkeys(group, PROMPT)
-        forwards += [Forward((Put(rid, 0, chance.randrange(rows - PROMPT), PROMPT),)) for rid in group]
-        while ends:
-            step = chance.randrange(rows - _WIDTH * REQUESTS)
+        running: dict[Request, int] = {}
+        for _ in range(REQUESTS):
+            request = Request(f"r{number}", tuple(chance.randrange(2**15) for _ in range(PROMPT + ANSWER + 1)))
+            offset, number = chance.randrange(rows - PROMPT), number + 1
+            forwards.append(Forward(slice(offset, offset + PROMPT), (Put(request, 0, offset, PROMPT),)))
+            running[request] = PROMPT
+        while running:
+            first = chance.randrange(rows - _WIDTH * REQUESTS)
             puts = []
-            for place, (rid, end) in enumerate(ends.items()):
-                count = min(chance.randint(1, _WIDTH), PROMPT + ANSWER - end)
-                puts.append(Put(rid, end, step + _WIDTH * place, count))
-                ends[rid] += count
-            done = [rid for rid, end in ends.items() if end == PROMPT + ANSWER]
-            finished = [Request(rid, [chance.randrange(2**15) for _ in range(PROMPT + ANSWER + 1)]) for rid in done]
-            forwards.append(Forward(tuple(puts), tuple(finished)))
-            ends = {rid: end for rid, end in ends.items() if rid not in done}
+            for place, (request, end) in enumerate(running.items()):
+                count = min(chance.randint(1, _WIDTH), request.rows - end)
+                puts.append(Put(request, end, first + _WIDTH * place, count))
+            pool = slice(first, first + _WIDTH * len(running))
+            running = {put.request: put.start + put.count for put in puts}
+            finished = tuple(request for request, end in running.items() if end == request.rows)
+            forwards.append(Forward(pool, tuple(puts), finished))
+            running = {request: end for request, end in running.items() if request not in finished}
     return Traffic(aux, final, tuple(forwards))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,10 @@ from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, as_
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
+
+if TYPE_CHECKING:
+    from tide_cli.spool.reader import SpoolReader
+    from tide_cli.spool.samples import SampleInfo
 
 spool_app = typer.Typer(help="The stored samples.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(spool_app, name="spool")
@@ -43,7 +48,7 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
         *((name.replace("_", "-"), held(part)) for name, part in figures.by_split.items()),
         *((f"draft {name}", held(part)) for name, part in figures.by_draft.items()),
         *((f"{name} sample", f"{duration(max(0, age))} old") for name, age in (figures.age or {}).items()),
-        ("stored so far", held(figures.stored)),
+        *((f"so far, {name.replace('_', ' ')}", f"{number:,}") for name, number in figures.stored.items()),
         *((f"dropped, {cause.replace('_', ' ')}", many(n, "request")) for cause, n in figures.dropped.items()),
         ("reservoir", f"{many(figures.reservoir['samples'], 'sample')}, {size_words(figures.reservoir['bytes'])}"),
     ]
@@ -62,15 +67,15 @@ def ls(
     json: Json = False,
 ) -> None:
     """List samples, the newest first."""
-    from tide_cli.spool.figures import reading
+    from tide_cli.spool.reader import SpoolReader
 
-    with reading(appliance_paths(state_dir, config).spool) as index:
-        found = chosen(index, newest=None, split=split, since=since, draft=draft, min_tokens=min_tokens)
+    with closing(SpoolReader.open(appliance_paths(state_dir, config).spool)) as reader:
+        found = chosen(reader, split=split, since=since, draft=draft, min_tokens=min_tokens)
     rows = [as_row(info) for info in found[:newest]]
     if json:
         print_json(rows)
     else:
-        names = ("id", "created", "split", "draft", "tokens", "prompt", "generated", "missing", "acceptance length")
+        names = ("id", "created", "split", "draft", "tokens", "prompt", "generated", "missing", "trained", "acceptance")
         print_table(names, [_cells(row) for row in rows])
     if len(found) > newest:
         complain([f"{newest} of {len(found)} samples; --newest shows more"])
@@ -87,6 +92,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         row["prompt_tokens"],
         row["generated"],
         row["prefix_missing"],
+        row["times_trained"],
         None if length is None else f"{length:.2f}",
     ]
 
@@ -104,16 +110,16 @@ def show(
     json: Json = False,
 ) -> None:
     """The figures of one sample; its text only with --text."""
-    from tide_cli.spool.figures import reading
+    from tide_cli.spool.reader import SpoolReader
 
     paths = appliance_paths(state_dir, config)
-    with reading(paths.spool) as index:
-        (info,) = [info for info in index.samples(since_id=sample - 1) if info.id == sample] or [None]
-    if info is None:
-        raise TideError(f"there is no sample {sample}", remedy="`tide spool ls` lists what there is")
-    row = as_row(info)
-    if text:
-        row |= _text(paths, info, target)
+    with closing(SpoolReader.open(paths.spool)) as reader:
+        infos = [info for info in reader.samples(since_id=sample - 1, oldest=1) if info.id == sample]
+        if not infos:
+            raise TideError(f"there is no sample {sample}", remedy="`tide spool ls` lists what there is")
+        row = as_row(infos[0])
+        if text:
+            row |= _text(paths, reader, infos[0], target)
     if json:
         print_json(row)
         return
@@ -126,16 +132,11 @@ def show(
         print(f"\n--- {name}\n{part}")
 
 
-def _text(paths: Paths, info: Any, wanted: str | None) -> dict[str, str]:
-    from tide_cli.spool.reader import SpoolReader
+def _text(paths: Paths, reader: SpoolReader, info: SampleInfo, wanted: str | None) -> dict[str, str]:
     from tide_cli.targets.tokenizer import load_tokenizer
 
-    reader = SpoolReader.open(paths.spool)
-    try:
-        tokenizer = load_tokenizer(wanted or _target(paths, reader.layout.target), paths)
-        sample = reader.read(info)
-    finally:
-        reader.close()
+    tokenizer = load_tokenizer(wanted or _target(paths, reader.layout.target), paths)
+    sample = reader.read(info)
     if sample is None:
         why = "its checksum is wrong" if reader.damaged else "newer ones have taken its place"
         raise TideError(f"sample {info.id} cannot be read", why=why)
@@ -170,8 +171,9 @@ def verify(state_dir: StateDir = None, config: Config = None, json: Json = False
     else:
         counts = f"{len(found.damaged)} damaged, {found.overwritten} overwritten meanwhile"
         print(f"{many(found.good, 'sample')} good, {counts}")
+    if found.malformed:
+        complain([f"{many(found.malformed, 'row')} of the index make no sense", "`tide spool repair` rebuilds it"])
     if found.damaged:
         ids = ", ".join(map(str, found.damaged[:10])) + (", …" if len(found.damaged) > 10 else "")
         complain([f"damaged: {ids}", "they are never trained on; `tide spool repair` removes them"])
-        return 1
-    return 0
+    return int(bool(found.damaged or found.malformed))

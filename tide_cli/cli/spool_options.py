@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from tide_cli.spool.index import SpoolIndex
+    from tide_cli.spool.reader import SpoolReader
     from tide_cli.spool.samples import SampleInfo
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -45,16 +45,22 @@ MinTokens = Annotated[int, typer.Option("--min-tokens", min=0, help="Only sample
 
 
 def chosen(
-    index: SpoolIndex, *, newest: int | None, split: str | None, since: float | None, draft: int | None, min_tokens: int
+    reader: SpoolReader,
+    *,
+    split: str | None,
+    since: float | None,
+    draft: int | None,
+    min_tokens: int,
+    newest: int | None = None,
 ) -> list[SampleInfo]:
-    """The samples that pass all filters, newest first, at most `newest` of them; since: seconds ago."""
-    oldest = float("-inf") if since is None else time.time() - since
-    found = [
-        info
-        for info in index.samples(split=split)
-        if info.created >= oldest and info.tokens >= min_tokens and draft in (None, info.draft_version)
-    ]
-    return found[:newest]
+    """The samples that pass all filters, newest first; since: seconds ago."""
+    return reader.samples(
+        split=split,
+        newest=newest,
+        created_since=None if since is None else time.time() - since,
+        draft_versions=None if draft is None else [draft],
+        min_tokens=min_tokens,
+    )
 
 
 def as_row(info: SampleInfo) -> dict[str, Any]:
@@ -62,11 +68,11 @@ def as_row(info: SampleInfo) -> dict[str, Any]:
     from dataclasses import asdict
 
     figures = asdict(info)
-    pages = figures.pop("pages")
+    del figures["generations"]
     return figures | {
         "generated": info.generated,
         "acceptance_length": 1 + info.accepted / info.verify_steps if info.verify_steps else None,
-        "pages": len(pages),
+        "pages": len(info.pages),
     }
 
 

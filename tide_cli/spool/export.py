@@ -38,6 +38,8 @@ from tide_cli.spool.upkeep import Tick
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tide-spool-export"
 FORMAT_VERSION = 1
+# figures that belong to the pages of one ring
+IN_RING_ONLY = {"checksum": 0, "pages": (), "generations": (), "reused": 0, "times_trained": 0}
 _FILES_IN_A_SHARD = 1000
 _SPLITS = ("train", "held_out")
 
@@ -143,7 +145,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 
 def _figures(info: SampleInfo) -> dict[str, Any]:
-    return {name: value for name, value in asdict(info).items() if name not in ("pages", "checksum")}
+    return {name: value for name, value in asdict(info).items() if name not in IN_RING_ONLY}
 
 
 def _unwritable(folder: Path, why: str | None) -> TideError:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tide_cli.errors import TideError
 from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout
-from tide_cli.spool.ring import RING_FILE, Ring
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER
+from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
 
-RESERVOIR_FOLDER = "reservoir"
 _DROPPED = "dropped_"
 
 
@@ -25,7 +24,7 @@ class SpoolFigures:
 
     pages_used: pages that finished samples hold, a shared one counted once; fill: their part of all pages.
     by_split, by_draft: {name: {"samples", "tokens"}}. age: {"oldest", "median", "newest"}, None without samples.
-    stored: samples and tokens since the spool was made. dropped: requests by cause, since then.
+    stored: samples, tokens and whatever else was counted since the spool was made. dropped: requests by cause.
     """
 
     folder: str
@@ -54,11 +53,11 @@ class SpoolFigures:
 def take_figures(folder: Path, now: float) -> SpoolFigures:
     """The figures of the spool in `folder`; now: unix seconds. TideError: no spool, or an unusable one."""
     layout, pages, size = read_ring(folder)
-    with reading(folder) as index:
+    with closing(SpoolIndex.open(folder)) as index:
         samples, totals = index.samples(), index.totals()
     used = len({page for info in samples for page in info.pages})
     created = [info.created for info in samples]
-    kept = [path.stat().st_size for path in (folder / RESERVOIR_FOLDER).glob("*.safetensors")]
+    kept = _sizes(folder / RESERVOIR_FOLDER)
     return SpoolFigures(
         folder=str(folder),
         target=layout.target,
@@ -89,7 +88,7 @@ def take_figures(folder: Path, now: float) -> SpoolFigures:
         }
         if created
         else None,
-        stored={name: totals.get(name, 0) for name in ("samples", "tokens")},
+        stored={name: count for name, count in totals.items() if not name.startswith(_DROPPED)},
         dropped={
             name.removeprefix(_DROPPED): count for name, count in sorted(totals.items()) if name.startswith(_DROPPED)
         },
@@ -114,26 +113,13 @@ def row_bytes(hidden_size: int) -> int:
     return 8 * hidden_size + 4 + 8
 
 
-@contextmanager
-def reading(folder: Path) -> Iterator[SpoolIndex]:
-    """The index, closed afterwards. TideError, also for what goes wrong inside, with the way to mend it."""
-    try:
-        index = SpoolIndex.open(folder)
-    except TideError as error:
-        if (folder / RING_FILE).is_file():
-            raise _unreadable(folder, error.why) from None
-        raise
-    try:
-        yield index
-    except sqlite3.Error as error:
-        raise _unreadable(folder, str(error)) from None
-    finally:
-        index.close()
-
-
-def _unreadable(folder: Path, why: str | None) -> TideError:
-    remedy = "`tide spool repair` rebuilds it from the ring"
-    return TideError(f"the index of the spool in {folder} is missing or unreadable", why=why, remedy=remedy)
+def _sizes(folder: Path) -> list[int]:
+    """Bytes of each of the reservoir's files; the trainer may remove one at any moment."""
+    sizes = []
+    for path in folder.glob("*.safetensors"):
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes
 
 
 def _grouped(groups: dict[str, Sequence[SampleInfo]]) -> dict[str, dict[str, int]]:

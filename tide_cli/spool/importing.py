@@ -7,7 +7,8 @@ import io
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from contextlib import closing
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,19 @@ import torch
 from torch import Tensor
 
 from tide_cli.errors import TideError
-from tide_cli.spool.export import FORMAT, FORMAT_VERSION, MANIFEST_FILE
-from tide_cli.spool.figures import read_ring, reading
+from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
+from tide_cli.spool.figures import read_ring
+from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 from tide_cli.spool.upkeep import Tick
 from tide_cli.spool.writer import SpoolWriter
 
-_IN_RING_ONLY = {"checksum": 0, "pages": ()}
-
 
 @dataclass(frozen=True)
 class ExportedSample:
-    """A file of an export; info: the figures it had in its spool, checksum and pages left out."""
+    """A file of an export; info: its figures, without those of IN_RING_ONLY."""
 
     path: Path
     sha256: str
@@ -96,7 +96,7 @@ def open_spool(
     if (spool / RING_FILE).exists():
         layout, pages, _ = read_ring(spool)
         _check_kind(export, spool, layout)
-        with reading(spool) as index:
+        with closing(SpoolIndex.open(spool)) as index:
             present = index.samples()
     known = {(info.run, info.created) for info in present}
     samples = [sample for sample in export.samples if (sample.info.run, sample.info.created) not in known]
@@ -140,7 +140,8 @@ def _check_kind(export: Export, spool: Path, layout: RowLayout) -> None:
 def take_up(writer: SpoolWriter, export: Export, samples: Sequence[ExportedSample], tick: Tick) -> Imported:
     """Writes `samples` one after the other; each becomes visible whole, with a new id and its old run, time and split.
 
-    An interruption leaves those that were finished, and the same import goes on from there.
+    An interruption leaves those that were finished, and the same import goes on from there. Pages that samples shared
+    in the exported spool are stored for each of them.
     """
     stored = tokens = 0
     for done, sample in enumerate(samples, start=1):
@@ -168,9 +169,9 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     path = (folder / entry["file"]).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{entry['file']} is outside the folder")
-    values = dict(_IN_RING_ONLY)
+    values: dict[str, Any] = dict(IN_RING_ONLY)
     for field in fields(SampleInfo):
-        if field.name in values or (field.name not in entry and field.default is not MISSING):
+        if field.name in values:
             continue
         value = entry[field.name]
         kind = {"run": str, "split": str, "created": float}.get(field.name, int)

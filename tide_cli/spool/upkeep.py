@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tide_cli.errors import TideError
-from tide_cli.spool.figures import read_ring, reading
+from tide_cli.spool.figures import read_ring
 from tide_cli.spool.folder import open_ring, unusable
 from tide_cli.spool.index import INDEX_FILE, SpoolIndex
 from tide_cli.spool.reader import SpoolReader
@@ -22,11 +23,15 @@ Tick = Callable[[int, int], None]  # samples done, samples in all
 
 @dataclass(frozen=True)
 class Verified:
-    """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending."""
+    """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending.
+
+    malformed: rows of the index that make no sense.
+    """
 
     good: int
     damaged: tuple[int, ...]
     overwritten: int
+    malformed: int
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,12 @@ class Repaired:
 
 def verify(folder: Path, tick: Tick) -> Verified:
     """Reads every sample once, while others write or not. TideError: no spool, or an unusable one."""
-    read_ring(folder)
-    with reading(folder) as index:
-        samples = index.samples()
-    reader = SpoolReader.open(folder)
-    try:
+    with closing(SpoolIndex.open(folder)) as index:
+        samples, malformed = index.samples(), index.malformed
+    with closing(SpoolReader.open(folder)) as reader:
         damaged = _damaged(reader, samples, tick)
-        return Verified(len(samples) - len(damaged) - reader.overwritten, damaged, reader.overwritten)
-    finally:
-        reader.close()
+        good = len(samples) - len(damaged) - reader.overwritten
+        return Verified(good, damaged, reader.overwritten, malformed)
 
 
 def repair(folder: Path, tick: Tick) -> Repaired:
@@ -70,18 +72,12 @@ def repair(folder: Path, tick: Tick) -> Repaired:
         if state != "intact":
             for name in (INDEX_FILE, INDEX_FILE + "-wal", INDEX_FILE + "-shm"):
                 (folder / name).unlink(missing_ok=True)
-        index = SpoolIndex.create(folder)
-        try:
+        with closing(SpoolIndex.create(folder)) as index:
             found, _ = reconcile(ring, index)
-            reader = SpoolReader.open(folder)
-            try:
+            with closing(SpoolReader.open(folder)) as reader:
                 damaged = _damaged(reader, found, tick)
-            finally:
-                reader.close()
-            _disown(ring, [info for info in found if info.id in set(damaged)])
+            _disown(ring, [info for info in found if info.id in damaged])
             samples, _ = reconcile(ring, index)
-        finally:
-            index.close()
     except (OSError, sqlite3.Error) as error:
         raise unusable(folder, getattr(error, "strerror", None) or str(error)) from None
     finally:
@@ -111,15 +107,15 @@ def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:
     if not (folder / INDEX_FILE).exists():
         return "missing", []
     try:
-        with reading(folder) as index:
+        with closing(SpoolIndex.open(folder)) as index:
             index.totals()
-            return "intact", index.samples()
+            samples = index.samples()
+            return "unreadable" if index.malformed else "intact", samples
     except TideError:
         return "unreadable", []
 
 
 def _disown(ring: Ring, samples: list[SampleInfo]) -> None:
-    """Takes the samples out of the page table; pages that other samples share stay theirs."""
+    """Takes the samples out of the page table; pages that they share with others stay the others'."""
     for info in samples:
-        own = [page for page in info.pages if ring.table["owner"][page] == info.id]
-        ring.table["owner"][own] = 0
+        ring.table["owner"][info.pages[-1]] = 0
