@@ -129,7 +129,7 @@ def test_it_asks_a_person(state: Path, reply: str, left: list[int], code: int) -
 
 
 @contextmanager
-def running_engine(state: Path, writer: SpoolWriter, *, refuses: bool) -> Iterator[None]:
+def running_engine(state: Path, writer: SpoolWriter, how: str) -> Iterator[None]:
     """An appliance's two ends that the command talks to: the supervisor's socket, and an engine that holds `writer`."""
     folder = state / "spool"
 
@@ -137,11 +137,11 @@ def running_engine(state: Path, writer: SpoolWriter, *, refuses: bool) -> Iterat
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             number = int(body["server_args"]["tide_erase"])
-            if refuses:
-                answer_request(folder, number, None, "not today")
-            else:
+            if how == "works":
                 answer_request(folder, number, writer.erase(read_request(folder, number)))
-            reply(self, b"{}")
+            elif how == "fails":
+                answer_request(folder, number, None, "not today")
+            reply(self, b"[false]" if how == "refuses" else b"[false, true]")
 
         def log_message(self, *_: object) -> None: ...
 
@@ -178,7 +178,7 @@ def running_engine(state: Path, writer: SpoolWriter, *, refuses: bool) -> Iterat
 
 def test_a_running_engine_is_asked(state: Path, spool) -> None:
     writer = open_writer(state / "spool")
-    with running_engine(state, writer, refuses=False):
+    with running_engine(state, writer, "works"):
         done = spool(state, "erase", 1, 3, "--yes", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["samples"] == 2
@@ -189,13 +189,15 @@ def test_a_running_engine_is_asked(state: Path, spool) -> None:
     assert not list((state / "spool").glob("erase-*"))
 
 
-def test_an_engine_that_cannot_says_why(state: Path, spool) -> None:
+@pytest.mark.parametrize(("how", "words"), [("fails", "not today"), ("refuses", "capture has stopped")])
+def test_an_engine_that_cannot_says_why(state: Path, spool, how: str, words: str) -> None:
     writer = open_writer(state / "spool")
-    with running_engine(state, writer, refuses=True):
+    with running_engine(state, writer, how):
         done = spool(state, "erase", "--all", "--yes")
     writer.close()
     assert done.returncode == 1
-    assert "not today" in done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
     assert ids(state) == [3, 2, 1]
     assert not list((state / "spool").glob("erase-*"))
 
