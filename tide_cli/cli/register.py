@@ -2,4 +2,16 @@
 
 from __future__ import annotations
 
-from tide_cli.cli import about, demo, doctor, drafts, plan, running, systemd, up  # noqa: F401
+from tide_cli.cli import (  # noqa: F401
+    about,
+    bench,
+    demo,
+    doctor,
+    drafts,
+    plan,
+    running,
+    spool,
+    spool_change,
+    systemd,
+    up,
+)

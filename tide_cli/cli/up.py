@@ -53,6 +53,12 @@ def up(
     capture: Annotated[
         bool | None, typer.Option("--capture/--no-capture", help="Store hidden states.", show_default=False)
     ] = None,
+    capture_sample_rate: Annotated[
+        float | None, _flag("--capture-sample-rate", "Share of the requests that is stored, 0 to 1.")
+    ] = None,
+    retention_hours: Annotated[
+        float | None, _flag("--retention-hours", "Erase samples older than this; else they stay until overwritten.")
+    ] = None,
     training: Annotated[
         bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)
     ] = None,
