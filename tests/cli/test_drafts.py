@@ -95,8 +95,8 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     tide("drafts", "use", "1", *where)
     other = eagle3(tmp_path / "other", 5, d2t=torch.arange(12) + 1)
     imported = tide("drafts", "import", other, "--json", *where)
-    assert json.loads(imported.stdout) == {"version": "v0003", "same_vocab_map_as_served": False}
-    assert "its vocabulary map is not that of v0001" in imported.stderr
+    assert json.loads(imported.stdout) == {"version": "v0003", "swappable": False}
+    assert "vocabulary map, shape or dtype is not that of v0001" in imported.stderr
     (other / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 4}))
     refused = tide("drafts", "import", other, *where)
     assert (refused.returncode, "does not belong to tiny" in refused.stderr) == (1, True)
@@ -139,7 +139,8 @@ def test_back_and_forth_without_an_appliance(state: Path) -> None:
     assert (refused.returncode, "v0000 is the first one served" in refused.stderr) == (1, True)
     tide("drafts", "use", "1", *where)
     assert "v0000 will be served" in tide("drafts", "rollback", *where).stdout
-    assert "v0001 will be served" in tide("drafts", "rollback", *where).stdout
+    back = read("drafts", "rollback", *where)
+    assert back == {"version": "v0001", "now": False, "text": "v0001 will be served from the next `tide up` on"}
     DraftStore(state / "drafts").remove(0)
     refused = tide("drafts", "rollback", *where)
     assert (refused.returncode, "v0000 was removed" in refused.stderr) == (1, True)
@@ -156,7 +157,7 @@ def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:
     assert appliance.status()["drafts"]["served"] == 1
     removed = read("drafts", "gc", "--keep", "1", *where)["removed"]
     assert [row["version"] for row in removed] == ["v0002"]  # v0000 is a parent, v0003 the way back, v0004 the newest
-    assert tide("drafts", "rollback", *where).stdout == "v0003 is served\n"
+    assert read("drafts", "rollback", *where) == {"version": "v0003", "now": True, "text": "v0003 is served"}
 
 
 @pytest.mark.parametrize(

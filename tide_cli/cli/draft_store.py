@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,7 +75,7 @@ def import_(
         why = "the store is empty, so nothing says which target it is for"
         remedy = "`tide up --draft DIR` starts an appliance with it"
         raise TideError(f"{folder} is not imported", why=why, remedy=remedy)
-    from tide_cli.drafts.checks import publish_foreign
+    from tide_cli.drafts.checks import publish_foreign, same_make
 
     known = store.manifest(newest)
     version = publish_foreign(
@@ -87,17 +87,16 @@ def import_(
         remedy=_IMPORT_REMEDY,
     )
     served = read_served(paths.database)
-    imported = store.manifest(version)
-    swappable = served is None or store.manifest(served).vocab_map_hash == imported.vocab_map_hash
+    swappable = served not in store.versions() or same_make(store.path(served), store.path(version))
     if json:
-        print_json({"version": version_name(version), "same_vocab_map_as_served": swappable})
+        print_json({"version": version_name(version), "swappable": swappable})
     else:
         print(version_name(version))
-    if not swappable:
+    if not swappable and served is not None:
         complain(
             [
-                f"its vocabulary map is not that of {version_name(served or 0)}, which is served",
-                "an engine cannot change it while it runs: `tide down`, `tide drafts use`, `tide up`",
+                f"its vocabulary map, shape or dtype is not that of {version_name(served)}, which is served",
+                "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
             ]
         )
 
@@ -119,7 +118,7 @@ def gc(
     paths = appliance_paths(state_dir, config)
     store = DraftStore(paths.drafts)
     plan = _retention(store, paths, keep)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for version in plan.remove:
         size = store.size(version)
         if not dry_run:

@@ -118,7 +118,9 @@ def diff(
     if json:
         print_json(found)
         return
-    rows = [(f"config: {name}", pair["a"], pair["b"], None) for name, pair in found["config"].items()]
+    rows: list[tuple[Any, ...]] = [
+        (f"config: {name}", pair["a"], pair["b"], None) for name, pair in found["config"].items()
+    ]
     rows += [(f"gate: {name}", pair["a"], pair["b"], None) for name, pair in found["gate"].items() if name != "reason"]
     rows.append(("vocabulary map", None, None, "the same" if found["same_vocab_map"] else "another"))
     rows += [(name, None, None, _change(change)) for name, change in found["tensors"].items()]
@@ -134,15 +136,15 @@ def _moment(seconds: float) -> str:
 
 
 @drafts_app.command("use")
-def use(version: Version, state_dir: StateDir = None, config: Config = None) -> None:
+def use(version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Serve a version, whatever the gate says; without a running appliance, from the next start on."""
     from tide_cli.drafts.store import parse_version
 
-    print(_serve(appliance_paths(state_dir, config), parse_version(version)))
+    _serve(appliance_paths(state_dir, config), parse_version(version), json)
 
 
 @drafts_app.command("rollback")
-def rollback(state_dir: StateDir = None, config: Config = None) -> None:
+def rollback(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Serve the version that was served before this one; a second time leads back again."""
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
@@ -156,7 +158,7 @@ def rollback(state_dir: StateDir = None, config: Config = None) -> None:
     if previous not in DraftStore(paths.drafts).versions():
         why = f"{version_name(previous)} was removed"
         raise TideError("there is no version to go back to", why=why, remedy="`tide drafts use VERSION` serves another")
-    print(_serve(paths, previous))
+    _serve(paths, previous, json)
 
 
 def previously_served(paths: Paths) -> int | None:
@@ -168,25 +170,34 @@ def previously_served(paths: Paths) -> int | None:
     return served_before(sorted(events, key=lambda event: event["id"]), read_served(paths.database))
 
 
-def _serve(paths: Paths, version: int) -> str:
-    """Have the running appliance swap, or note it for the next start; what was done, in words."""
+def _serve(paths: Paths, version: int, json: bool) -> None:
+    """Have the running appliance swap, or note it for the next start; prints which of the two was done."""
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
+
+    try:
+        text, now = order(paths, "/v1/drafts/use", {"version": version}), True
+    except NotRunningError:
+        DraftStore(paths.drafts).verify(version)
+        _serve_from_next_start(paths, version)
+        text, now = f"{version_name(version)} will be served from the next `tide up` on", False
+    if json:
+        print_json({"version": version_name(version), "now": now, "text": text})
+    else:
+        print(text)
+
+
+def _serve_from_next_start(paths: Paths, version: int) -> None:
+    from tide_cli.drafts.manifest import version_name
     from tide_cli.supervisor.journal import Journal, read_served
     from tide_cli.supervisor.lock import StateLock
 
-    try:
-        return order(paths, "/v1/drafts/use", {"version": version})
-    except NotRunningError:
-        DraftStore(paths.drafts).verify(version)
     lock = StateLock(paths.lock)
     try:
-        before = read_served(paths.database)
+        data = {"version": version, "before": read_served(paths.database)}
         journal = Journal(paths.database)
         journal.serve(version)
-        data = {"version": version, "before": before}
         journal.note("use", f"{version_name(version)} asked for by the user", data)
         journal.close()
     finally:
         lock.release()
-    return f"{version_name(version)} will be served from the next `tide up` on"

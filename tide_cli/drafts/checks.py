@@ -53,6 +53,15 @@ def publish_foreign(
     )
 
 
+def same_make(one: Path, other: Path) -> bool:
+    """Whether a running engine can put the draft in one folder in the place of that in the other.
+
+    It cannot where shapes, dtypes or vocabulary map differ. TideError where one cannot be read.
+    """
+    tensors, others = read_draft(one), read_draft(other)
+    return draft_kinds(tensors) == draft_kinds(others) and torch.equal(tensors["d2t"], others["d2t"])
+
+
 def _exported(folder: Path) -> Manifest | None:
     """What `tide drafts export` wrote beside a draft; None for one from elsewhere."""
     try:
