@@ -1,4 +1,7 @@
-"""Whether a candidate draft may replace the served one."""
+"""Whether a candidate draft may replace the served one.
+
+How often it errs at which number of samples is counted by tests/adaptation/gate_table.py, on pairs of known truth.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,11 @@ def export(
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:
-    """Write a version as a folder that SGLang takes as a draft; it is readable by you alone, as the versions are."""
+    """Write a version as a folder that SGLang can load.
+
+    config.json and model.safetensors are what --speculative-draft-model-path takes. Only you can read them, as in the
+    store: they were learned from your traffic.
+    """
     from tide_cli.drafts.export import export_draft
     from tide_cli.drafts.store import DraftStore, parse_version, version_name
 
@@ -63,7 +67,10 @@ def import_(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Check a draft made elsewhere and publish it as a new version, which is not served until it is asked for."""
+    """Check a draft made elsewhere and add it.
+
+    It becomes a version without a parent, and is not served until `tide drafts use` says so.
+    """
     from tide_cli.drafts.describe import read_config
     from tide_cli.drafts.store import DraftStore, version_name
     from tide_cli.supervisor.journal import read_served

@@ -71,7 +71,7 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
 
 @drafts_app.command("show")
 def show(version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """What a version descends from, was trained on and gained, and its files."""
+    """Descent, training, gate figures and files of a version."""
     from tide_cli.drafts.describe import describe
     from tide_cli.drafts.store import DraftStore, parse_version
     from tide_cli.supervisor.journal import read_served
@@ -84,7 +84,6 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
     vocab_map, gone = found["vocab_map"], set(found["gone"])
     ancestors = [f"{name} (removed)" if name in gone else name for name in found["lineage"]]
     rows = [
-        ("version", found["version"]),
         ("state", ", ".join(name for name in ("served", "pinned", "bad") if found[name]) or None),
         ("why bad", found["bad"]),
         ("created", _moment(found["created"])),
@@ -98,7 +97,7 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
         ("size", f"{found['bytes'] / 2**20:.1f} MiB"),
         ("folder", found["folder"]),
     ]
-    print_table(("", ""), [row for row in rows if row[1] is not None])
+    print_table(("version", found["version"]), [row for row in rows if row[1] is not None])
 
 
 @drafts_app.command("diff")
@@ -109,7 +108,10 @@ def diff(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """What differs between two versions: configuration, vocabulary map, gate figures, each tensor's relative change."""
+    """What differs between two versions.
+
+    Configuration, gate figures, vocabulary map, and by how much each tensor has changed, relative to its norm in A.
+    """
     from tide_cli.drafts.describe import compare
     from tide_cli.drafts.store import DraftStore, parse_version
 
@@ -145,7 +147,7 @@ def use(version: Version, state_dir: StateDir = None, config: Config = None, jso
 
 @drafts_app.command("rollback")
 def rollback(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Serve the version that was served before this one; a second time leads back again."""
+    """Serve the one that was served before; twice leads back."""
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
     from tide_cli.supervisor.journal import read_served
