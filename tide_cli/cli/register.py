@@ -7,6 +7,7 @@ from tide_cli.cli import (  # noqa: F401
     bench,
     demo,
     doctor,
+    draft_store,
     drafts,
     plan,
     running,
