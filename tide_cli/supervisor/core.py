@@ -30,6 +30,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    Observed,
     PauseAsked,
     Probe,
     Pulse,
@@ -85,7 +86,7 @@ class Core:
         actions = self._react(message, now) + self._deadlines(now)
         if self.stopping:
             return actions + self._finish_if_empty()
-        return actions + self.learning.pursue(self._ready_engine(), self._trainer_state() is State.READY)
+        return actions + self.learning.pursue(self._ready_engine(), self._trainer_state() is State.READY, now)
 
     def _react(self, message: Message, now: float) -> list[Action]:
         match message:
@@ -111,6 +112,8 @@ class Core:
                 return self._restart_asked(message, now)
             case Totals(values):
                 self.learning.totals = values
+            case Observed(requests):
+                return self.learning.observed(requests)
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
@@ -138,7 +141,7 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        self.learning.served = message.version
+        self.learning.starts_with(message.version)
         return self._start(ENGINE, now)
 
     def _engine_ready(self, generation: int, phases: Mapping[str, float], now: float) -> list[Action]:

@@ -11,11 +11,11 @@ from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
-from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Swapped, Totals
+from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Observed, Pulse, Swapped, Totals
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
 from tide_cli.telemetry.prometheus import parse_page
-from tide_cli.telemetry.totals import spool_totals
+from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
@@ -38,6 +38,7 @@ class Watchers:
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self._watched: _Watched | None = None
+        self._last_request = newest_request(paths.spool)  # those before belong to another life
         self.figures: EngineFigures | None = None
 
     def start(self) -> None:
@@ -86,6 +87,9 @@ class Watchers:
         while not self._closed.wait(_LOOK_EVERY):
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
+            if requests := served_requests(self._paths.spool, self._last_request):
+                self._last_request = requests[-1].id
+                self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
             for log in self._paths.logs.glob("*.log"):
