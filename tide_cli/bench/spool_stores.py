@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tide_cli.bench.spool_traffic import PROMPT, Forward, Traffic
+from tide_cli.bench.spool_traffic import PROMPT, Forward, Request, Traffic
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.running import Part
@@ -77,6 +77,7 @@ class SpoolStore:
             folder, layout, size_bytes, run="bench", max_sample_tokens=4096, held_out_share=0.2
         )
         self._reader = SpoolReader.open(folder)
+        self._passes = 0
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
         """{"write", and of it "prefill" and "decode": the calls for prompts and for verify steps}."""
@@ -92,6 +93,7 @@ class SpoolStore:
         self, traffic: Traffic, before: Callable[[Forward], None] = lambda forward: None
     ) -> Iterator[tuple[Forward, float]]:
         """Stores the traffic; yields each forward and the seconds of its put_forward. before: called first."""
+        self._passes += 1
         for forward in traffic.forwards:
             before(forward)
             begun, pool = time.perf_counter(), forward.pool
@@ -101,7 +103,7 @@ class SpoolStore:
                     put.start,
                     put.offset - pool.start,
                     put.count,
-                    None if put.start else put.request.tokens[:PROMPT],
+                    None if put.start else self._tokens(put.request)[:PROMPT],
                 )
                 for put in forward.puts
             ]
@@ -109,10 +111,21 @@ class SpoolStore:
             yield forward, time.perf_counter() - begun
             for request in forward.finished:
                 stored = self._writer.finish(
-                    request.rid, request.tokens, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
+                    request.rid,
+                    self._tokens(request).tolist(),
+                    PROMPT,
+                    draft_version=0,
+                    verify_steps=1,
+                    accepted_tokens=0,
                 )
                 if stored is None:
                     raise RuntimeError(f"the spool dropped a request: {self._writer.counters()}")
+
+    def _tokens(self, request: Request) -> np.ndarray:
+        """Other ones in each pass: the spool would take the rows of a prompt that it knows for the same rows."""
+        tokens = request.tokens.copy()
+        tokens[0] = self._passes
+        return tokens
 
     def read(self) -> Timing:
         samples = self._reader.samples()
