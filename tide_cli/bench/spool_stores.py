@@ -110,13 +110,9 @@ class SpoolStore:
             self._writer.put_forward(parts, traffic.aux[pool], traffic.final[pool])
             yield forward, time.perf_counter() - begun
             for request in forward.finished:
+                ids = self._tokens(request).tolist()
                 stored = self._writer.finish(
-                    request.rid,
-                    self._tokens(request).tolist(),
-                    PROMPT,
-                    draft_version=0,
-                    verify_steps=1,
-                    accepted_tokens=0,
+                    request.rid, ids, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
                 )
                 if stored is None:
                     raise RuntimeError(f"the spool dropped a request: {self._writer.counters()}")
