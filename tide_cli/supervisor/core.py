@@ -19,6 +19,7 @@ from tide_cli.supervisor.messages import (
     Action,
     Answered,
     Began,
+    CaptureLooked,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -62,6 +63,7 @@ class Core:
         self.finished = False
         self.exit_code = 0
         self.reason: str | None = None
+        self.capture_failure: str | None = None
         self._trainer_terminate_at: float | None = None
         self._step_running: str | None = None
 
@@ -107,6 +109,8 @@ class Core:
                 return self._engine_ready(generation, now)
             case Totals(values):
                 self.learning.totals = values
+            case CaptureLooked(failure):
+                return self._capture_looked(failure)
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
@@ -198,6 +202,12 @@ class Core:
             return []
         trainer.ready(now)
         return [Note("trainer_ready", "the trainer is ready", message.event)]
+
+    def _capture_looked(self, failure: str | None) -> list[Action]:
+        known, self.capture_failure = self.capture_failure, failure
+        if failure is None or failure == known:
+            return []
+        return [Note("capture_stopped", f"capture has stopped, serving goes on: {failure}")]
 
     # --- time
 

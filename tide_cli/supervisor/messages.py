@@ -64,6 +64,13 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class CaptureLooked:
+    """Whether the engine still stores the traffic: None, or the reason why it has stopped."""
+
+    failure: str | None
+
+
+@dataclass(frozen=True)
 class Swapped:
     """The engine confirmed a swap, or refused it with a reason."""
 
@@ -100,8 +107,8 @@ class UseAsked:
 
 
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | TrainerSaid | Totals | Swapped | StopAsked | KillAsked
-    | TrainAsked | UseAsked
+    Began | Tick | Exited | DraftChosen | Answered | TrainerSaid | Totals | CaptureLooked | Swapped | StopAsked
+    | KillAsked | TrainAsked | UseAsked
 )  # fmt: skip
 
 

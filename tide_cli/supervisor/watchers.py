@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tide_cli.errors import TideError
-from tide_cli.supervisor.messages import Answered, Message, Swapped, Totals
+from tide_cli.supervisor.messages import Answered, CaptureLooked, Message, Swapped, Totals
 from tide_cli.telemetry.figures import EngineFigures, engine_figures
 from tide_cli.telemetry.prometheus import parse_page
 from tide_cli.telemetry.totals import spool_totals
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
+_CAPTURE_EVERY = 5  # of so many looks one asks whether capture still works: that question interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
 
 
@@ -24,6 +25,7 @@ class Engine(Protocol):
     def first_token(self, timeout: float) -> str: ...
     def swap(self, version: int) -> object: ...
     def metrics_text(self) -> str: ...
+    def tide_states(self) -> list[dict[str, Any]]: ...
 
 
 class Watchers:
@@ -71,10 +73,22 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
+        looks = 0
         while not self._closed.wait(_LOOK_EVERY):
+            looks += 1
+            if self.engine_ready and looks % _CAPTURE_EVERY == 0:
+                self._look_at_capture()
             if totals := spool_totals(self._spool):
                 self._post(Totals(totals))
             self.figures = self._engine_figures() if self.engine_ready else None
+
+    def _look_at_capture(self) -> None:
+        try:
+            states = self._engine.tide_states()
+        except Exception:  # no answer is no news of the capture
+            return
+        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
+        self._post(CaptureLooked(failures[0] if failures else None))
 
     def _engine_figures(self) -> EngineFigures | None:
         try:
