@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,15 +15,14 @@ from tide_cli.spool.ring import Ring, row_sums
 
 _NO_TOKENS = np.empty(0, np.int32)
 # a block of rows is copied and summed before the next one: small enough to stay in the processor's cache
-_BLOCK_BYTES = 2**18
+_BLOCK_BYTES = 2**20
 
 
 class RingFull(Exception):
     """Running requests hold all pages."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One request's rows in a forward: `count` of them from row `offset` on, for positions start, start+1, …
 
     tokens: in a prefill the ids known so far, int32 or a list, from position 0 at least to the end of the part.
@@ -79,7 +79,13 @@ class Builder:
 
     def extend(self, request: Request, aux: np.ndarray, final: np.ndarray, checks: np.ndarray | None) -> None:
         """The next rows: aux [k, 3H], final [k, H] uint16; checks [k] where they are known already. RingFull."""
-        start, end = request.end, request.end + len(aux)
+        start, end, slot = request.end, request.end + len(aux), request.end % self._size
+        within = slot and slot + len(aux) <= self._size and end - request.first <= self._max_tokens
+        if within and checks is not None and request.named >= len(request.tokens):  # most decode steps: a page goes on
+            rows = slice(request.pages[-1] * self._size + slot, request.pages[-1] * self._size + slot + len(aux))
+            self._ring.aux[rows], self._ring.final[rows], self._ring.checks[rows] = aux, final, checks
+            request.end = end
+            return
         self._slide(request, end)
         missing = self._ring.layout.pages_for(end) - request.first // self._size - len(request.pages)
         if missing > 0:
