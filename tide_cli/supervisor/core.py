@@ -22,6 +22,7 @@ from tide_cli.supervisor.messages import (
     Answered,
     Began,
     Broken,
+    CaptureLooked,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -61,6 +62,7 @@ class Core:
         self.reason: str | None = None  # of a failure
         self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self.stopped_by: str | None = None  # of an end that was asked for
+        self.capture_failure: str | None = None
         self._step_running: str | None = None
         self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
 
@@ -114,6 +116,8 @@ class Core:
                 self.learning.totals = values
             case Observed(requests):
                 return self.learning.observed(requests)
+            case CaptureLooked(failure):
+                return self._capture_looked(failure)
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
@@ -248,6 +252,12 @@ class Core:
             else:
                 actions += self._start(name, now)
         return [*actions, Answer(message.ticket, True, f"{' and '.join(message.children)} restarting")]
+
+    def _capture_looked(self, failure: str | None) -> list[Action]:
+        known, self.capture_failure = self.capture_failure, failure
+        if failure is None or failure == known:
+            return []
+        return [Note("capture_stopped", f"capture has stopped, serving goes on: {failure}")]
 
     # --- time
 

@@ -98,6 +98,13 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class CaptureLooked:
+    """Whether the engine still stores the traffic: None, or the reason why it has stopped."""
+
+    failure: str | None
+
+
+@dataclass(frozen=True)
 class Swapped:
     """The engine confirmed a swap, or refused it with a reason."""
 
@@ -150,8 +157,8 @@ class RestartAsked:
 
 
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Observed | Swapped
-    | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
+    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Observed | CaptureLooked
+    | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

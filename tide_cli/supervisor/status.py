@@ -52,7 +52,10 @@ def make_status(
         "state_dir": str(workshop.paths.state),
         "pid": os.getpid(),
         "started": begun,
-        "notes": list(workshop.plan.notes),
+        "notes": [
+            *workshop.plan.notes,
+            *([f"capture has stopped: {core.capture_failure}"] if core.capture_failure else []),
+        ],
         "children": children,
         "engine": asdict(figures) if figures else None,
         "spool": dict(learning.totals),

@@ -94,6 +94,7 @@ class Cycles:
 
     def save(self) -> None:
         """Keep masters, optimiser and progress for the next life of the process, unless they are spoilt."""
+        self._material.count_trained()
         if self._diverged:
             return
         save_state(self.config.state, self.trainer, self.progress)
@@ -124,6 +125,7 @@ class Cycles:
             self.progress.steps += 1
             self.progress.samples += len(samples)
             self.progress.tokens += result.tokens
+            self._material.trained(samples)
             now = time.monotonic()
             last = now - started >= self.config.cycle_seconds
             if last or now - reported >= _REPORT_SECONDS:
