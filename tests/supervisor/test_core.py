@@ -488,8 +488,21 @@ def test_a_fall_of_acceptance_starts_a_cycle_with_few_tokens() -> None:
     history = History().serving()
     assert history.tell(Totals({"tokens": 150})) == []
     assert history.tell(requests(0, 1.8, 60)) == []
-    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "train", "served": 0})]
-    assert "drift" in history.kinds()
+    # first whether a version that was kept suits the new traffic, then a cycle
+    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "choose", "served": 0, "bad": []})]
+    nothing = said("pool", version=None, served=0, reason="none passed")
+    assert history.tell(nothing) == [Tell({"cmd": "train", "served": 0})]
+    assert {"drift", "pool"} <= set(history.kinds())
+
+
+def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() -> None:
+    history = with_a_new_draft()
+    history.tell(requests(1, 1.8, 60, first=200))
+    choose = Tell({"cmd": "choose", "served": 1, "bad": []})
+    assert history.tell(requests(1, 1.3, 30, first=300)) == [choose]
+    assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3")) == [Swap(0, 1)]
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+    assert history.tell(Totals({"tokens": 1500})) == []
 
 
 def test_cycles_that_bring_nothing_come_more_seldom() -> None:
@@ -541,7 +554,7 @@ MESSAGES = st.one_of(
     st.builds(Totals, st.fixed_dictionaries({"tokens": st.integers(0, 10**6)})),
     st.builds(
         said,
-        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "error"]),
+        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "pool", "error"]),
         st.integers(1, 5),
         version=st.integers(0, 9),
     ),

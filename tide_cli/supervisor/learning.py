@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tide_cli.adaptation.trigger import (
@@ -49,6 +50,8 @@ class Learning:
         self.training = False
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
+        self._bad: set[int] = set()  # versions that were taken back
+        self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
         self._trigger = TriggerState(trained_at)
         self._wanted: int | None = None
@@ -83,6 +86,10 @@ class Learning:
         looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
         if not (settled and trainer_ready and looked) or self.served is None or self.paused:
             return []
+        if self._pool_due and not self.training and not asked:
+            # a version that was kept may suit the new traffic already: seconds instead of a cycle
+            self._pool_due, self.training, self.progress = False, True, {}
+            return [Tell({"cmd": "choose", "served": self.served, "bad": sorted(self._bad)})]
         total = self.totals.get("tokens", 0)
         decision = should_train(
             self._trigger, self.rules, total_tokens=total, now=now, running=self.training, requested=asked
@@ -109,8 +116,10 @@ class Learning:
             actions.append(Note(finding.kind, finding.text, finding.data))
             if finding.kind == "drift":
                 self._trigger = drifted(self._trigger, finding.text)
+                self._pool_due = True
             if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
                 self._wanted, self._returning = finding.data["previous"], True
+                self._bad.add(finding.data["version"])
         return actions
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:
@@ -161,6 +170,8 @@ class Learning:
             if self._ticket is None:  # else the user has just asked for another one, which he gets
                 self._wanted, self._returning = version, False
             return [Note("published", f"v{version:04d} published", event)]
+        if kind == "pool":
+            return self._pool_chosen(event)
         if kind == "cycle_end":
             self.training, self.progress = False, {}
             if self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
@@ -171,6 +182,14 @@ class Learning:
             self.training, self.progress = False, {}  # a cycle that fails has no other end
             return [Note("trainer_error", str(event.get("message", "")), event)]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
+
+    def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
+        self.training = False
+        version = event.get("version")
+        if version is not None and self._ticket is None and event.get("served") == self.served:
+            self._wanted, self._returning = int(version), False
+            self._trigger = replace(self._trigger, drift=None)  # dealt with, without training
+        return [Note("pool", f"kept versions on the new traffic: {event.get('reason', '')}", event)]
 
     def trainer_gone(self) -> list[Action]:
         """The trainer's process ended: its cycle ended with it."""

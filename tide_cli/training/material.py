@@ -63,7 +63,11 @@ class Material:
                 count_trained(self._config.spool, self._trained, oldest[0].id if oldest else 0)
         self._trained.clear()
 
-    def _listed(self, split: str, newest: int) -> list[SampleInfo]:
+    def newest(self, count: int) -> list[Ref]:
+        """The newest samples of either split: what the present traffic is like."""
+        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count)]
+
+    def _listed(self, split: str | None, newest: int) -> list[SampleInfo]:
         if self._spool is None:
             if not (self._config.spool / INDEX_FILE).is_file():
                 return []  # nothing has been captured yet
