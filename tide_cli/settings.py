@@ -28,6 +28,7 @@ _OTHER_VARIABLES = {
     "TIDE_TORCH_INDEX",
     "TIDE_WORKLOADS",
     "TIDE_TEST_SAMPLES",
+    "TIDE_TEST_ROUNDS",
 }
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -67,6 +68,10 @@ class Settings(BaseSettings):
     speculation: bool = Field(True, description="off: plain decoding, no draft, no capture, no training")
 
     # devices
+    gpus: str | None = Field(None, description="GPUs that may be used, e.g. 0-3, or 'cpu'; none: all of them")
+    serve_gpus: str | None = Field(None, description="GPUs of the engine, e.g. 0,1; none: chosen by the plan")
+    train_gpus: str | None = Field(None, description="GPU of the trainer, or 'cpu'; none: chosen by the plan")
+    tp: int | None = Field(None, ge=1, description="GPUs one copy of the target is spread over; none: by the plan")
     serve_cores: str | None = Field(None, description="CPU cores of the engine, e.g. 0-3; none: chosen by the plan")
     train_cores: str | None = Field(None, description="CPU cores of the trainer; none: chosen by the plan")
 
@@ -74,6 +79,10 @@ class Settings(BaseSettings):
     capture: bool = Field(True, description="store the target's hidden states of the traffic in the spool")
     spool_size: int | None = Field(None, description="bytes of the ring; none: a tenth of free disk, at most 64 GiB")
     max_sample_tokens: int = Field(2048, ge=16, description="longer sequences are cut to this many tokens")
+    retention_hours: float | None = Field(
+        None, gt=0, description="older samples are erased; none: they stay until newer ones need the space"
+    )
+    capture_sample_rate: float = Field(1.0, ge=0, le=1, description="share of the requests that is stored, 0 to 1")
     reservoir_size: int = Field(256 * 2**20, ge=0, description="bytes kept of old samples, for replay")
 
     # training and gate

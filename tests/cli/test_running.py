@@ -26,6 +26,11 @@ def test_a_session(appliance: ScriptedAppliance) -> None:
     assert "v0000 served" in tide("status", *where).stdout
 
     appliance.store_samples(held_out=4, tokens=20)
+    assert tide("train", "pause", *where).stdout == "training paused\n"
+    assert tide("train", "now", *where).returncode == 1
+    assert json.loads(tide("train", "status", "--json", *where).stdout)["paused"]
+    assert "paused by the user" in tide("train", "status", *where).stdout
+    assert tide("train", "resume", *where).stdout == "training resumed\n"
     assert tide("train", "now", *where).stdout == "a training cycle has begun\n"
     appliance.until(lambda status: status["drafts"]["served"] == 1)
     versions = json.loads(tide("drafts", "ls", "--json", *where).stdout)
@@ -63,6 +68,18 @@ def test_a_followed_log_grows(appliance: ScriptedAppliance) -> None:
                     break
             appliance.end()
             assert any("stopping" in line for line in follower.stdout)
+        finally:
+            follower.terminate()
+
+
+def test_followed_events_are_one_json_object_a_line(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    command = [sys.executable, "-m", "tide_cli", "events", "-f", "--json", "--state-dir", str(appliance.paths.state)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            assert json.loads(follower.stdout.readline())["kind"] == "started"
+            appliance.end()
+            assert any(json.loads(line)["kind"] == "stop" for line in follower.stdout)
         finally:
             follower.terminate()
 

@@ -19,7 +19,14 @@ STATUS: dict[str, Any] = {
     "engine": None,
     "spool": {},
     "drafts": {"served": None, "latest": None},
-    "training": {"enabled": True, "running": False, "new_tokens": 0, "cycle_tokens": 6000, "progress": {}},
+    "training": {
+        "enabled": True,
+        "paused": False,
+        "running": False,
+        "new_tokens": 0,
+        "cycle_tokens": 6000,
+        "progress": {},
+    },
     "gate": None,
     "events": [],
 }
@@ -36,6 +43,7 @@ LATER = STATUS | {
     "drafts": {"served": 3, "latest": 4},
     "training": {
         "enabled": True,
+        "paused": False,
         "running": True,
         "new_tokens": 10,
         "cycle_tokens": 6000,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -146,5 +147,17 @@ def test_a_bad_setting_is_named(start_demo: Callable[..., Demo]) -> None:
     demo = start_demo(TIDE_SERVE_CORES="9999")
     code, errors = demo.end()
     assert code == 2
-    assert "serve_cores" in errors
+    assert "--serve-cores" in errors
     assert demo.left() == []
+
+
+def test_a_killed_demo_takes_its_appliance_along(start_demo: Callable[..., Demo]) -> None:
+    """Its temporary folder stays: nobody is left who could remove it."""
+    demo = start_demo()
+    demo.wait_for("target started")
+    demo.process.kill()
+    demo.end()
+    deadline = time.monotonic() + 60
+    while demo.processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -32,7 +32,14 @@ def status(*events: tuple[str, str], training: dict[str, Any] | None = None) -> 
         "engine": {"tok_s": 30.0, "accept_length": 1.2, "running": 4, "queued": 0},
         "spool": {"samples": 20, "tokens": 4100},
         "drafts": {"served": 0, "latest": 0},
-        "training": {"enabled": True, "running": False, "new_tokens": 100, "cycle_tokens": 3000, "progress": {}}
+        "training": {
+            "enabled": True,
+            "paused": False,
+            "running": False,
+            "new_tokens": 100,
+            "cycle_tokens": 3000,
+            "progress": {},
+        }
         | (training or {}),
         "gate": None,
         "events": [

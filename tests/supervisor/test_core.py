@@ -28,6 +28,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    PauseAsked,
     Probe,
     Pulse,
     RestartAsked,
@@ -125,6 +126,24 @@ def test_an_end_that_would_come_again_is_fatal_at_once() -> None:
     assert history.tell(gone) == [Finish(1)]
     assert history.core.reason == "the engine ended: wrong arguments (exit code 2)\nmend them"
     assert history.core.excerpt == ("usage", "error")
+
+
+@pytest.mark.parametrize(
+    ("explained", "reason"), [(True, "scheduler ended: no memory\nbuy some"), (False, "scheduler ended")]
+)
+def test_what_the_log_explains_stands_behind_why_we_ended_it(explained: bool, reason: str) -> None:
+    history = History().serving()
+    child = history.core.children[ENGINE]
+    child.reason = "scheduler ended"
+    child.stopping(20, 10)
+    history.tell(Exited(ENGINE, 1, -9, "no memory\nbuy some", explained=explained), at=21)
+    assert child.reason == reason
+
+
+def test_an_engine_that_was_ready_is_started_again_whatever_its_log_says() -> None:
+    history = History().serving()
+    history.tell(Exited(ENGINE, 1, 1, "no kernel", final=True), at=20)
+    assert history.state(ENGINE) is State.BACKOFF
 
 
 def test_no_draft_to_serve_is_fatal() -> None:
@@ -383,6 +402,23 @@ def test_train_now() -> None:
     assert history.tell(TrainAsked(2)) == [Answer(2, False, "a training cycle is already running")]
 
 
+def test_pause_cancels_the_cycle_and_lets_none_begin() -> None:
+    history = History().serving()
+    assert history.tell(Totals({"tokens": 1000})) == [Tell({"cmd": "train", "served": 0})]
+    assert history.tell(PauseAsked(1, True)) == [Tell({"cmd": "cancel"}), Answer(1, True, "training paused")]
+    history.tell(said("cycle_end", reason="cancelled"))
+    assert history.tell(Totals({"tokens": 9000})) == []
+    (refused,) = history.tell(TrainAsked(2))
+    assert isinstance(refused, Answer)
+    assert "tide train resume" in refused.text
+    assert history.tell(PauseAsked(3, True)) == [Answer(3, True, "training is paused already")]
+    assert history.tell(PauseAsked(4, False)) == [
+        Answer(4, True, "training resumed"),
+        Tell({"cmd": "train", "served": 0}),
+    ]
+    assert [kind for kind in history.kinds() if kind in ("pause", "resume")] == ["pause", "resume"]
+
+
 def test_use_answers_after_the_engine() -> None:
     history = History().serving()
     assert history.tell(UseAsked(5, 2)) == [Swap(2, 1)]
@@ -425,6 +461,7 @@ MESSAGES = st.one_of(
     ),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
     st.builds(TrainAsked, st.integers(100, 199)),
+    st.builds(PauseAsked, st.integers(400, 499), st.booleans()),
     st.builds(Pulse, st.integers(1, 5), st.sampled_from([0.0, 30.0, 90.0])),
     st.builds(Broken, st.just(ENGINE), st.integers(1, 5), st.just("scheduler")),
     st.builds(RestartAsked, st.integers(300, 399), st.sampled_from([(ENGINE,), (TRAINER,), (ENGINE, TRAINER)])),

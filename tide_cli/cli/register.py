@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
-from tide_cli.cli import about, demo, doctor, draft_store, drafts, running, up  # noqa: F401
+from tide_cli.cli import (  # noqa: F401
+    about,
+    bench,
+    demo,
+    doctor,
+    draft_store,
+    drafts,
+    plan,
+    running,
+    spool,
+    spool_change,
+    systemd,
+    up,
+)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-_PROGRESS = {"leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
+_PROGRESS = {"plan", "leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
 
 
 def _flag(name: str, text: str) -> Any:
@@ -41,6 +41,10 @@ def up(
     max_running_requests: Annotated[
         int | None, _flag("--max-running-requests", "Requests decoded together at most.")
     ] = None,
+    gpus: Annotated[str | None, _flag("--gpus", "GPUs that may be used, e.g. 0-3, or cpu.")] = None,
+    serve_gpus: Annotated[str | None, _flag("--serve-gpus", "GPUs of the engine, e.g. 0,1.")] = None,
+    train_gpus: Annotated[str | None, _flag("--train-gpus", "GPU of the trainer, or cpu.")] = None,
+    tp: Annotated[int | None, _flag("--tp", "GPUs one copy of the target is spread over.")] = None,
     serve_cores: Annotated[str | None, _flag("--serve-cores", "CPU cores of the engine, e.g. 0-3.")] = None,
     train_cores: Annotated[str | None, _flag("--train-cores", "CPU cores of the trainer.")] = None,
     spool_size: Annotated[str | None, _flag("--spool-size", "Size of the spool, e.g. 2GiB.")] = None,
@@ -48,6 +52,12 @@ def up(
     cycle_seconds: Annotated[float | None, _flag("--cycle-seconds", "Training time of one cycle.")] = None,
     capture: Annotated[
         bool | None, typer.Option("--capture/--no-capture", help="Store hidden states.", show_default=False)
+    ] = None,
+    capture_sample_rate: Annotated[
+        float | None, _flag("--capture-sample-rate", "Share of the requests that is stored, 0 to 1.")
+    ] = None,
+    retention_hours: Annotated[
+        float | None, _flag("--retention-hours", "Erase samples older than this; else they stay until overwritten.")
     ] = None,
     training: Annotated[
         bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)

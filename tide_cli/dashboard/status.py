@@ -60,10 +60,23 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
     return rows
 
 
+def render_training(training: dict[str, Any]) -> RenderableType:
+    """training: the status' own, with the states of the trainer and of the last gate."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1)
+    if training["trainer"]:
+        table.add_row("trainer", _children({"trainer": training["trainer"]}))
+    table.add_row("training", _training(training))
+    if training["gate"]:
+        table.add_row("last gate", _gate(training["gate"]))
+    return table
+
+
 def _children(children: dict[str, dict[str, Any]]) -> Text:
     text = Text()
     for name, child in children.items():
-        if child["state"] == "DONE" and children["engine"]["state"] == "READY":
+        if child["state"] == "DONE" and children["engine"]["state"] in ("READY", "DEGRADED"):
             continue  # the steps before the engine are history now
         style = STATE_STYLES.get(child["state"], "cyan")
         phase = child.get("phase")
@@ -104,6 +117,8 @@ def _drafts(drafts: dict[str, int | None], ready: bool) -> str:
 def _training(training: dict[str, Any]) -> RenderableType:
     if not training["enabled"]:
         return Text("off")
+    if training["paused"] and not training["running"]:
+        return Text("paused by the user", style="yellow")
     if not training["running"]:
         return Text(f"waits: {count(training['new_tokens'])} of {count(training['cycle_tokens'])} new tokens")
     progress = training["progress"]

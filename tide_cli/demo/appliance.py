@@ -133,7 +133,7 @@ class Appliance:
 @contextmanager
 def running(settings: Settings, interrupts: Interrupts) -> Iterator[Appliance]:
     """Start an appliance; when the block is left, however it is, nothing of it runs any more."""
-    appliance = Appliance(settings, start_detached(settings))
+    appliance = Appliance(settings, start_detached(settings, bound=True))
     try:
         yield appliance
     finally:

@@ -55,6 +55,18 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
+    def erase(self, number: int, timeout: float = 60.0) -> None:
+        """Tell the engine that there is a request to erase samples; see spool/erase.py. TideError where it refuses."""
+        try:
+            answer = self._http.post(
+                "/set_internal_state", json={"server_args": {"tide_erase": number}}, timeout=timeout
+            ).raise_for_status()
+        except httpx.HTTPError as error:
+            raise TideError("the engine did not take the request to erase", why=str(error)) from None
+        if not any(answer.json()):  # one for each scheduler; only the one that captures can
+            remedy = "`tide logs engine` says why; tide down, then erase"
+            raise TideError("the engine refused to erase", why="its capture has stopped", remedy=remedy)
+
     def tide_states(self) -> list[dict[str, Any]]:
         """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture counters.
 

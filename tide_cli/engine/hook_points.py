@@ -55,6 +55,9 @@ STATE_READBACK = HookPoint(
     ("self", "state"),
     "swap: report the served draft version on /server_info",
 )
+FILL_IDS = HookPoint(
+    "sglang.srt.managers.schedule_batch.Req.get_fill_ids", ("self",), "capture: the token ids of a prefill"
+)
 DRAFT_DECODE_BACKEND = HookPoint(
     "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
     ("self",),
@@ -106,7 +109,15 @@ ATTENTION_REGISTRY = HookPoint(
     "CPU: an attention backend that knows the EAGLE modes",
 )
 
-SPECULATION = (WORKER_INIT, WORKER_FORWARD, RESULT_PREFILL, RESULT_DECODE, UPDATE_HANDLERS, STATE_READBACK)
+SPECULATION = (
+    WORKER_INIT,
+    WORKER_FORWARD,
+    RESULT_PREFILL,
+    RESULT_DECODE,
+    UPDATE_HANDLERS,
+    STATE_READBACK,
+    FILL_IDS,
+)
 CPU = (
     DRAFT_DECODE_BACKEND,
     DRAFT_EXTEND_BACKEND,

@@ -1,7 +1,7 @@
 """The control API: HTTP over a Unix socket that only the appliance's owner can open.
 
 GET /v1/status, GET /v1/events?after=ID&newest=N, POST /v1/stop {"now": bool}, POST /v1/train,
-POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
+POST /v1/train/pause {"pause": bool}, POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
 A refused order answers 409 with {"error": what, "remedy": … or null}.
 """
 
@@ -29,12 +29,17 @@ class Orders(Protocol):
     def stop(self, by: str) -> None: ...
     def kill(self) -> None: ...
     def train_now(self) -> str: ...
+    def pause_training(self, pause: bool) -> str: ...
     def restart(self, children: list[str]) -> str: ...
     def use_draft(self, version: int) -> str: ...
 
 
 class StopOrder(BaseModel):
     now: bool = False
+
+
+class PauseOrder(BaseModel):
+    pause: bool
 
 
 class RestartOrder(BaseModel):
@@ -73,6 +78,10 @@ def control_app(orders: Orders) -> FastAPI:
     @app.post("/v1/train")
     def train() -> dict[str, str]:
         return {"done": orders.train_now()}
+
+    @app.post("/v1/train/pause")
+    def pause(order: PauseOrder) -> dict[str, str]:
+        return {"done": orders.pause_training(order.pause)}
 
     @app.post("/v1/restart")
     def restart(order: RestartOrder) -> dict[str, str]:

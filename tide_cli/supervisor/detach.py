@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,14 +22,15 @@ from tide_cli.supervisor.appliance import (
     running_appliance,
 )
 from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.exec_child import bind_life
 from tide_cli.supervisor.lock import StateLock, already_runs, is_locked, make_private
 from tide_cli.supervisor.logs import open_log
 
 _POLL = 0.1  # seconds between two questions to a supervisor that is coming up
 
 
-def start_detached(settings: Settings) -> subprocess.Popen[bytes]:
-    """Start the supervisor; it goes on when this process and its terminal are gone.
+def start_detached(settings: Settings, *, bound: bool = False) -> subprocess.Popen[bytes]:
+    """Start the supervisor; it goes on when this process and its terminal are gone, unless it is `bound` to it.
 
     Raises TideError for what can be seen to be wrong beforehand, another appliance on the state folder included.
     """
@@ -40,7 +42,7 @@ def start_detached(settings: Settings) -> subprocess.Popen[bytes]:
     outcome_file(paths).unlink(missing_ok=True)
     with open_log(paths.logs / "supervisor.log") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tide_cli.supervisor.detach"],
+            [sys.executable, "-m", "tide_cli.supervisor.detach", *([str(os.getpid())] if bound else [])],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -75,7 +77,12 @@ def wait_for(
 
 
 def main() -> int:
-    """The detached supervisor itself; what it prints goes to its log, where the events go anyway."""
+    """The detached supervisor itself; what it prints goes to its log, where the events go anyway.
+
+    An argument is the pid of the process whose end is to end the appliance in order.
+    """
+    if len(sys.argv) > 1:
+        bind_life(int(sys.argv[1]), int(signal.SIGTERM))
     settings = Settings(**json.load(sys.stdin))
     os.umask(0o077)
     try:

@@ -16,13 +16,18 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def bind_life(parent: int, number: int) -> None:
+    """Have the kernel send signal `number` to this process when `parent` ends. SystemExit where it has already."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+        sys.exit(f"cannot arm the death signal: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:
+        sys.exit("the parent ended before its child began")
+
+
 def main(arguments: list[str]) -> None:
     """Does not return."""
     supervisor, cores, program = int(arguments[0]), arguments[1], arguments[2:]
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
-        sys.exit(f"cannot arm the death signal: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != supervisor:
-        sys.exit("the supervisor ended before its child began")
+    bind_life(supervisor, int(signal.SIGKILL))
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     try:
         os.execvp(program[0], program)

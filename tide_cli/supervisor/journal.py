@@ -79,6 +79,13 @@ def read_served(path: Path) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
+def was_paused(path: Path) -> bool:
+    """Whether the last word of the user was to pause training: it holds over restarts."""
+    last = {kind: read_events(path, newest=1, kind=kind) for kind in ("pause", "resume")}
+    paused, resumed = (events[0]["id"] if events else 0 for events in (last["pause"], last["resume"]))
+    return paused > resumed
+
+
 def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     if not path.exists():
         return []

@@ -6,18 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from tide_cli.adaptation.trigger import TriggerRules, TriggerState, should_train
-from tide_cli.supervisor.messages import Action, Answer, Note, Serve, Swap, Swapped, Tell, TrainAsked, UseAsked
+from tide_cli.supervisor.messages import (
+    Action,
+    Answer,
+    Note,
+    PauseAsked,
+    Serve,
+    Swap,
+    Swapped,
+    Tell,
+    TrainAsked,
+    UseAsked,
+)
 
 
 class Learning:
     """The served version, the swap under way and the training cycle under way.
 
-    cycle_tokens: new stored tokens that start a cycle; trained_at: the spool's token total when the last one began.
+    cycle_tokens: new stored tokens that start a cycle; trained_at: the spool's token total when the last one began;
+    paused: no cycle begins until the user says so.
     """
 
-    def __init__(self, cycle_tokens: int, trained_at: int = 0) -> None:
+    def __init__(self, cycle_tokens: int, trained_at: int = 0, paused: bool = False) -> None:
         self.cycle_tokens = cycle_tokens
         self.trained_at = trained_at
+        self.paused = paused
         self.totals: Mapping[str, int] = {}
         self.served: int | None = None
         self.training = False
@@ -44,7 +57,7 @@ class Learning:
             self._swapping = Swap(self._wanted, engine)
             return [self._swapping]
         settled = engine is not None and self._wanted is None
-        if not (settled and trainer_ready and not self.training) or self.served is None:
+        if not (settled and trainer_ready and not self.training) or self.served is None or self.paused:
             return []
         trigger, rules = TriggerState(self.trained_at), TriggerRules(self.cycle_tokens)
         decision = should_train(trigger, rules, total_tokens=self.totals.get("tokens", 0), now=0.0)
@@ -65,12 +78,25 @@ class Learning:
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:
         """`tide train now`. why_not: why no cycle can begin, None where one can."""
+        if self.paused:
+            why_not = why_not or "training is paused; `tide train resume` first"
         if self.training or self._now_ticket is not None:
             why_not = "a training cycle is already running"
         if why_not is not None:
             return [Answer(message.ticket, False, why_not)]
         self._now_ticket = message.ticket
         return []
+
+    def pause_asked(self, message: PauseAsked) -> list[Action]:
+        """`tide train pause`: a running cycle is cancelled and keeps what it has learned; `resume` undoes it."""
+        word = "paused" if message.pause else "resumed"
+        if message.pause == self.paused:
+            state = "is paused already" if self.paused else "is not paused"
+            return [Answer(message.ticket, True, f"training {state}")]
+        self.paused = message.pause
+        cancel: list[Action] = [Tell({"cmd": "cancel"})] if self.paused and self.training else []
+        kind = "pause" if message.pause else "resume"
+        return [*cancel, Note(kind, f"training {word} by the user"), Answer(message.ticket, True, f"training {word}")]
 
     def use_asked(self, message: UseAsked, engine_ready: bool) -> list[Action]:
         """`tide drafts use`: swap to a version, whatever the gate says."""

@@ -59,6 +59,7 @@ def make_status(
         "drafts": {"served": learning.served, "latest": store.latest()},
         "training": {
             "enabled": TRAINER in core.children,
+            "paused": learning.paused,
             "running": learning.training,
             "new_tokens": learning.new_tokens,
             "cycle_tokens": learning.cycle_tokens,

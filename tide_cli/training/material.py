@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import Reservoir
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
 from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
 
 # A pass goes over at most this many of the newest samples: older traffic is the reservoir's business.
 _NEWEST = 256
-
-RESERVOIR_FOLDER = "reservoir"
 
 
 class Material:

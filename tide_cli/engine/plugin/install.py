@@ -60,6 +60,8 @@ class _Parts:
     def after_update_handlers(self, handlers, controller):
         if self.swap is not None:
             handlers["tide_draft"] = self.swap.update_handler()
+        if self.capture is not None:
+            handlers["tide_erase"] = self.capture.erase_handler()
         return handlers
 
     def after_state_readback(self, result, controller, state):
