@@ -60,6 +60,10 @@ def test_the_spool_keeps_what_the_traffic_says(tmp_path: Path) -> None:
     sample = store._reader.read(newest)
     last = [put for forward in traffic.forwards for put in forward.puts][-1]
     assert torch.equal(sample.final[-last.count :], traffic.final[last.offset : last.offset + last.count])
+    store.write(traffic)
+    assert store.read().size == 2 * traffic.state_bytes
+    pages = [page for info in store._reader.samples() for page in info.pages]
+    assert len(pages) == len(set(pages))  # the second pass is not taken for the first
     store.close()
 
 

@@ -125,6 +125,15 @@ def test_a_life_of_cycles(
     assert manifest.vocab_map_hash == store.manifest(0).vocab_map_hash
     assert torch.equal(read_draft(store.path(1))["t2d"], read_draft(store.path(0))["t2d"])
     assert not list(config.state.glob("candidate-*"))
+
+    # the traffic has changed back: the version that was published suits it better than the one before
+    worker.send(cmd="choose", served=0, bad=[])
+    pool = worker.until("pool")[-1]
+    assert (pool["version"], pool["served"]) == (1, 0), pool
+    worker.send(cmd="choose", served=1, bad=[])
+    assert worker.until("pool")[-1]["version"] is None
+    worker.send(cmd="choose", served=0, bad=[1])
+    assert worker.until("pool")[-1]["walked"] == []
     assert worker.end() == 0
 
     saved = read_progress(config.state)

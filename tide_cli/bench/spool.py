@@ -136,7 +136,8 @@ def _figures(writes: list[dict[str, dict[str, Timing]]], reads: list[dict[str, T
     """Medians by name, and under "spread" the quartiles around them; None where LMDB is not installed.
 
     ingest_mb_s, of it ingest_prefill_mb_s and ingest_decode_mb_s; memcpy_mb_s, lmdb_mb_s, lmdb_writemap_mb_s;
-    X_read_mb_s; X_cpu_s_per_gib, of writing; ingest_to_X, read_to_X: ratios of the same rounds.
+    X_read_mb_s; X_cpu_s_per_gib, of writing; ingest_to_X, read_to_X,
+    ingest_prefill_to_memcpy, ingest_decode_to_memcpy: ratios of the same rounds.
     """
     spreads: dict[str, Spread | None] = {}
     for name in ("spool", "memcpy", "lmdb", "lmdb_writemap"):
@@ -153,7 +154,9 @@ def _figures(writes: list[dict[str, dict[str, Timing]]], reads: list[dict[str, T
             own = [results["spool"].mb_s for results in reads]
             spreads[f"read_to_{name}"] = ratios(own, [timing.mb_s for timing in read]) if there else None
     for part in ("prefill", "decode"):
-        spreads[f"ingest_{part}_mb_s"] = Spread.of([results["spool"][part].mb_s for results in writes])
+        own = [results["spool"][part].mb_s for results in writes]
+        spreads[f"ingest_{part}_mb_s"] = Spread.of(own)
+        spreads[f"ingest_{part}_to_memcpy"] = ratios(own, [results["memcpy"][part].mb_s for results in writes])
     return {name: None if spread is None else spread.median for name, spread in spreads.items()} | {
         "spread": {name: None if spread is None else [spread.low, spread.high] for name, spread in spreads.items()}
     }

@@ -11,7 +11,7 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tide_cli.bench.spool_traffic import PROMPT, Forward, Traffic
+from tide_cli.bench.spool_traffic import PROMPT, Forward, Request, Traffic
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.running import Part
@@ -53,7 +53,7 @@ class Store(Protocol):
     """Something that keeps the newest of what it is given."""
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
-        """Stores all of it; {"write": …}, and parts of it where they can be told apart."""
+        """Stores all of it: {"write"}, and of it {"prefill", "decode"} where a store is told forward by forward."""
 
     def read(self) -> Timing:
         """Copies everything that is kept into fresh memory."""
@@ -68,6 +68,17 @@ def _timed(size: int) -> Iterator[Timing]:
     timing.seconds, timing.cpu = time.perf_counter() - begun, time.thread_time() - cpu
 
 
+def _written(traffic: Traffic, forwards: Iterable[tuple[Forward, float]]) -> dict[str, Timing]:
+    """Runs through `forwards`, which yields each one with its seconds, and adds up."""
+    row = 8 * traffic.final.shape[1]
+    parts = {"prefill": Timing(), "decode": Timing()}
+    with _timed(traffic.state_bytes) as whole:
+        for forward, seconds in forwards:
+            part = parts["decode" if forward.puts[0].start else "prefill"]
+            part.size, part.seconds = part.size + forward.rows * row, part.seconds + seconds
+    return {"write": whole, **parts}
+
+
 class SpoolStore:
     """SpoolWriter and SpoolReader, called as capture and the trainer call them."""
 
@@ -77,21 +88,16 @@ class SpoolStore:
             folder, layout, size_bytes, run="bench", max_sample_tokens=4096, held_out_share=0.2
         )
         self._reader = SpoolReader.open(folder)
+        self._passes = 0
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
-        """{"write", and of it "prefill" and "decode": the calls for prompts and for verify steps}."""
-        row = 8 * traffic.final.shape[1]
-        parts = {"prefill": Timing(), "decode": Timing()}
-        with _timed(traffic.state_bytes) as whole:
-            for forward, seconds in self.put(traffic):
-                part = parts["decode" if forward.puts[0].start else "prefill"]
-                part.size, part.seconds = part.size + forward.rows * row, part.seconds + seconds
-        return {"write": whole, **parts}
+        return _written(traffic, self.put(traffic))
 
     def put(
         self, traffic: Traffic, before: Callable[[Forward], None] = lambda forward: None
     ) -> Iterator[tuple[Forward, float]]:
         """Stores the traffic; yields each forward and the seconds of its put_forward. before: called first."""
+        self._passes += 1
         for forward in traffic.forwards:
             before(forward)
             begun, pool = time.perf_counter(), forward.pool
@@ -101,18 +107,25 @@ class SpoolStore:
                     put.start,
                     put.offset - pool.start,
                     put.count,
-                    None if put.start else put.request.tokens[:PROMPT],
+                    None if put.start else self._tokens(put.request)[:PROMPT],
                 )
                 for put in forward.puts
             ]
             self._writer.put_forward(parts, traffic.aux[pool], traffic.final[pool])
             yield forward, time.perf_counter() - begun
             for request in forward.finished:
+                ids = self._tokens(request).tolist()
                 stored = self._writer.finish(
-                    request.rid, request.tokens, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
+                    request.rid, ids, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
                 )
                 if stored is None:
                     raise RuntimeError(f"the spool dropped a request: {self._writer.counters()}")
+
+    def _tokens(self, request: Request) -> np.ndarray:
+        """Other ones in each pass: the spool would take the rows of a prompt that it knows for the same rows."""
+        tokens = request.tokens.copy()
+        tokens[0] = self._passes
+        return tokens
 
     def read(self) -> Timing:
         samples = self._reader.samples()
@@ -143,14 +156,17 @@ class MemcpyStore:
         self._end = 0
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
+        return _written(traffic, self._copy(traffic))
+
+    def _copy(self, traffic: Traffic) -> Iterator[tuple[Forward, float]]:
         aux, final = _as_bytes(traffic.aux), _as_bytes(traffic.final)
-        with _timed(traffic.state_bytes) as timing:
-            for forward in traffic.forwards:
-                for put in forward.puts:
-                    rows = slice(put.offset, put.offset + put.count)
-                    self._append(aux[rows])
-                    self._append(final[rows])
-        return {"write": timing}
+        for forward in traffic.forwards:
+            begun = time.perf_counter()
+            for put in forward.puts:
+                rows = slice(put.offset, put.offset + put.count)
+                self._append(aux[rows])
+                self._append(final[rows])
+            yield forward, time.perf_counter() - begun
 
     def _append(self, rows: np.ndarray) -> None:
         if self._end + rows.size > len(self._bytes):

@@ -14,6 +14,8 @@ _ROWS = (
     ("  verify steps", "ingest_decode_mb_s"),
     ("memcpy, ingest", "memcpy_mb_s"),
     ("  spool / memcpy", "ingest_to_memcpy"),
+    ("  of prompts", "ingest_prefill_to_memcpy"),
+    ("  of verify steps", "ingest_decode_to_memcpy"),
     ("LMDB, ingest", "lmdb_mb_s"),
     ("  spool / LMDB", "ingest_to_lmdb"),
     ("LMDB writemap, ingest", "lmdb_writemap_mb_s"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,12 +16,12 @@ _WIDTH = 4  # rows of a verify step; the accepted ones are stored
 _POOL_BYTES = 48 * 2**20  # more than most caches hold: rows come from memory, as they do from a device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
-    """tokens: prompt and answer and one more, which has no row."""
+    """tokens [T + 1] int32: prompt and answer and one more, which has no row."""
 
     rid: str
-    tokens: tuple[int, ...]
+    tokens: np.ndarray
 
     @property
     def rows(self) -> int:
@@ -82,7 +83,8 @@ def make_traffic(hidden: int, size_bytes: int, seed: int = 0) -> Traffic:
     for _ in range(groups):
         running: dict[Request, int] = {}
         for _ in range(REQUESTS):
-            request = Request(f"r{number}", tuple(chance.randrange(2**15) for _ in range(PROMPT + ANSWER + 1)))
+            tokens = np.array([chance.randrange(2**15) for _ in range(PROMPT + ANSWER + 1)], np.int32)
+            request = Request(f"r{number}", tokens)
             offset, number = chance.randrange(rows - PROMPT), number + 1
             forwards.append(Forward(slice(offset, offset + PROMPT), (Put(request, 0, offset, PROMPT),)))
             running[request] = PROMPT

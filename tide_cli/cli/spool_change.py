@@ -23,8 +23,6 @@ from tide_cli.paths import Paths
 if TYPE_CHECKING:
     from tide_cli.spool.erase import Erased, Which
 
-_ERASED_WITHIN = 600.0  # seconds; the engine overwrites in slices between the rows of its traffic
-
 
 @contextmanager
 def _appliance_stopped(paths: Paths) -> Iterator[None]:
@@ -214,17 +212,14 @@ def _ask_engine(paths: Paths, which: Which) -> Erased:
     from urllib.parse import urlsplit
 
     from tide_cli.engine.client import EngineClient
-    from tide_cli.spool.erase import ask, wait_for_answer, withdraw
-    from tide_cli.supervisor.control_client import ask as ask_supervisor
+    from tide_cli.supervisor.control_client import ask
 
-    address = urlsplit(ask_supervisor(paths.socket, "GET", "/v1/status")["address"])
-    number = ask(paths.spool, which)
+    address = urlsplit(ask(paths.socket, "GET", "/v1/status")["address"])
     client = EngineClient(str(address.hostname), int(address.port or 80))
     try:
-        client.erase(number)
-        return wait_for_answer(paths.spool, number, _ERASED_WITHIN)
-    except BaseException:
-        withdraw(paths.spool, number)
+        return client.erase(paths.spool, which)
+    except KeyboardInterrupt:
+        complain(["interrupted: the engine erases nevertheless"])
         raise
     finally:
         client.close()

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-_PROGRESS = {"plan", "leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
+# kinds of events that a detached start tells of
+_PROGRESS = {"plan", "leftovers", "draft_ignored", "captures", "started", "ready"}
 
 
 def _flag(name: str, text: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tide_cli.drafts.store import version_name
 from tide_cli.errors import TideError
+from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 
 # A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
 _PROBE_ID = "tide-probe"
@@ -55,24 +57,30 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
-    def erase(self, number: int, timeout: float = 60.0) -> None:
-        """Tell the engine that there is a request to erase samples; see spool/erase.py. TideError where it refuses."""
+    def erase(self, folder: Path, which: Which, timeout: float = 600.0) -> Erased:
+        """Erases stored samples of the spool in `folder`, which this engine holds. TideError where it does not."""
+        number = ask(folder, which)
         try:
-            answer = self._http.post(
-                "/set_internal_state", json={"server_args": {"tide_erase": number}}, timeout=timeout
-            ).raise_for_status()
+            answer = self._http.post("/set_internal_state", json={"server_args": {"tide_erase": number}})
+            accepted = answer.raise_for_status().json()
         except httpx.HTTPError as error:
-            raise TideError("the engine did not take the request to erase", why=str(error)) from None
-        if not any(answer.json()):  # one for each scheduler; only the one that captures can
-            remedy = "`tide logs engine` says why; tide down, then erase"
-            raise TideError("the engine refused to erase", why="its capture has stopped", remedy=remedy)
+            withdraw(folder, number)
+            raise TideError("the engine did not answer the request to erase samples", why=str(error)) from None
+        if not any(accepted):
+            withdraw(folder, number)
+            raise TideError(
+                "the engine refused to erase samples",
+                why="it does not capture, or capture has stopped",
+                remedy="tide doctor; or tide down, and erase without an engine",
+            )
+        return wait_for_answer(folder, number, timeout)
 
-    def tide_states(self) -> list[dict[str, Any]]:
+    def tide_states(self, timeout: float = 30.0) -> list[dict[str, Any]]:
         """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture counters.
 
         Empty where the engine runs without speculation. Raises httpx.HTTPError.
         """
-        answer = self._http.get("/server_info")
+        answer = self._http.get("/server_info", timeout=timeout)
         answer.raise_for_status()
         return [state["tide"] for state in answer.json().get("internal_states", []) if "tide" in state]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -86,13 +86,19 @@ class Pages:
         """Whether nobody holds the page."""
         return not self._holders[page]
 
-    def seal(self, page: int, ordinal: int, previous: int | None) -> None:
-        """Gives the page its generation: from now on it never changes. previous: the page before it, sealed."""
-        self._ordinal[page] = ordinal
-        self._link_page[page] = 0 if previous is None else previous
-        self._link_generation[page] = 0 if previous is None else self._generation[previous]
-        self._generation[page] = self._next_generation
-        self._next_generation += 1
+    def seal(self, pages: Sequence[int], ordinal: int, previous: int | None) -> None:
+        """Gives neighbouring pages of a sequence their generations: from now on they never change.
+
+        ordinal: of the first one. previous: the page before it, sealed.
+        """
+        at, count = np.array(pages, np.intp), len(pages)
+        generations = np.arange(self._next_generation, self._next_generation + count, dtype=np.uint64)
+        self._next_generation += count
+        self._ordinal[at] = np.arange(ordinal, ordinal + count)
+        self._link_page[at[1:]], self._link_generation[at[1:]] = at[:-1], generations[:-1]
+        self._link_page[at[0]] = 0 if previous is None else previous
+        self._link_generation[at[0]] = 0 if previous is None else self._generation[previous]
+        self._generation[at] = generations
 
     def previous(self, page: int) -> int | None:
         """The page before a sealed one; None where the sequence begins with it or the page before is gone."""

@@ -11,6 +11,7 @@ empty, too.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,9 +21,14 @@ ROOT = b""  # the parent of a sequence's first page
 _SIBLINGS = 1024
 
 
-def page_digest(parent: bytes, tokens: np.ndarray) -> bytes:
-    """The digest of a full page. tokens [P] int32."""
-    return hashlib.blake2b(parent + tokens.astype("<i4").tobytes(), digest_size=16).digest()
+def extend_chain(digests: list[bytes], tokens: np.ndarray, page_tokens: int) -> None:
+    """Adds the digests of the whole pages of `tokens` (int32, from position 0) that are not in the list yet."""
+    size, known = 4 * page_tokens, len(digests)
+    data = tokens[known * page_tokens :].astype("<i4", copy=False).tobytes()
+    digest = digests[-1] if digests else ROOT
+    for start in range(0, len(data) - size + 1, size):
+        digest = hashlib.blake2b(digest + data[start : start + size], digest_size=16).digest()
+        digests.append(digest)
 
 
 class PrefixMap:
@@ -36,18 +42,36 @@ class PrefixMap:
         self._full: dict[bytes, int] = {}
         self._behind: dict[bytes, list[int]] = {}
 
-    def add(self, page: int, parent: bytes, filled: int, digest: bytes | None, first: int) -> None:
-        """The first `filled` slots of the page hold rows behind `parent`. digest: of a full page.
+    def add(
+        self,
+        pages: Sequence[int],
+        parents: Sequence[bytes],
+        digests: Sequence[bytes | None],
+        filled: int,
+        first: int,
+    ) -> None:
+        """Neighbouring pages of a sequence, full but for the last one, of which the first `filled` slots hold rows.
 
-        first: position from which on the page's sequence has rows. Of two pages with one digest the newer one is found,
-        unless it has fewer rows before it. What was known of the page before is forgotten.
+        digests: None for a page that is not full. first: position from which on the sequence has rows. Of two pages
+        with one digest the newer one is found, unless it has fewer rows before it. What was known of the pages before
+        is forgotten.
         """
-        self.remove(page)
-        self._names[page] = (parent, digest)
-        self._filled[page], self._first[page] = filled, first
-        self._behind.setdefault(parent, []).append(page)
-        if digest is not None and first <= self._first[self._full.get(digest, page)]:
-            self._full[digest] = page
+        at = np.array(pages, np.intp)
+        self._filled[at], self._first[at] = self._tokens.shape[1], first
+        self._filled[at[-1:]] = filled
+        for page, parent, digest in zip(pages, parents, digests, strict=True):
+            if page in self._names:
+                self.remove(page)
+            self._names[page] = (parent, digest)
+            siblings = self._behind.get(parent)
+            if siblings is None:
+                self._behind[parent] = [page]
+            else:
+                siblings.append(page)
+            if digest is not None:
+                known = self._full.get(digest)
+                if known is None or first <= self._first[known]:
+                    self._full[digest] = page
 
     def remove(self, page: int) -> None:
         """Forgets the page; one that is not in the map is nothing to forget."""

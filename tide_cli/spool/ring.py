@@ -120,7 +120,9 @@ class Ring:
             self.__dict__.pop(name, None)
         with suppress(BufferError):
             self._map.close()
-        os.close(self._file)
+        if self._file >= 0:  # closed twice, it might be another's by then
+            os.close(self._file)
+        self._file = -1
 
 
 def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from tide_cli.spool.layout import row_runs
 from tide_cli.spool.pages import Pages
-from tide_cli.spool.prefixes import ROOT, page_digest
+from tide_cli.spool.prefixes import ROOT, extend_chain
 from tide_cli.spool.ring import Ring, row_sums
 
 _NO_TOKENS = np.empty(0, np.int32)
 # a block of rows is copied and summed before the next one: small enough to stay in the processor's cache
-_BLOCK_BYTES = 2**18
+_BLOCK_BYTES = 2**20
 
 
 class RingFull(Exception):
     """Running requests hold all pages."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One request's rows in a forward: `count` of them from row `offset` on, for positions start, start+1, …
 
     tokens: in a prefill the ids known so far, int32 or a list, from position 0 at least to the end of the part.
@@ -79,7 +79,13 @@ class Builder:
 
     def extend(self, request: Request, aux: np.ndarray, final: np.ndarray, checks: np.ndarray | None) -> None:
         """The next rows: aux [k, 3H], final [k, H] uint16; checks [k] where they are known already. RingFull."""
-        start, end = request.end, request.end + len(aux)
+        start, end, slot = request.end, request.end + len(aux), request.end % self._size
+        within = slot and slot + len(aux) <= self._size and end - request.first <= self._max_tokens
+        if within and checks is not None and request.named >= len(request.tokens):  # most decode steps: a page goes on
+            rows = slice(request.pages[-1] * self._size + slot, request.pages[-1] * self._size + slot + len(aux))
+            self._ring.aux[rows], self._ring.final[rows], self._ring.checks[rows] = aux, final, checks
+            request.end = end
+            return
         self._slide(request, end)
         missing = self._ring.layout.pages_for(end) - request.first // self._size - len(request.pages)
         if missing > 0:
@@ -114,22 +120,14 @@ class Builder:
     def complete(self, request: Request, tokens: np.ndarray) -> None:
         """Seals and names every page of a request that has ended. tokens [request.end] int32: from position 0."""
         request.tokens = tokens
-        base = request.first // self._size
-        for number in range(len(tokens) // self._size):
-            self._digest(request, number)
-            if number - base >= request.sealed:
-                self._seal(request, number - base)
-                self._name(request, number, self._size)
-        if len(request.pages) > request.sealed:  # the last page, which is not full
-            self._seal(request, request.sealed)
-            self._name(request, base + request.sealed - 1, len(tokens) % self._size)
+        extend_chain(request.digests, tokens, self._size)
+        self._seal(request, len(request.pages))
 
     def _adopt(self, request: Request) -> None:
         """Holds the pages of the request's prefix; the rows of a page that goes on differently are copied."""
         names, tokens = self._pages.prefixes, request.tokens
         whole, slots = divmod(request.end, self._size)
-        for number in range(whole):
-            self._digest(request, number)
+        extend_chain(request.digests, tokens[: request.end], self._size)
         parent = request.digests[whole - 1] if whole else ROOT
         source = names.beginning(parent, tokens[request.end - slots : request.end]) if slots else None
         if slots and source is None:
@@ -209,26 +207,25 @@ class Builder:
         """Makes the rows whose tokens are known findable: the engine's prefix cache hits running requests, too."""
         known, base = min(request.end, len(request.tokens)), request.first // self._size
         whole, slots = divmod(known, self._size)
-        for number in range(request.named // self._size, whole):
-            self._digest(request, number)
-            index = number - base
-            if index >= request.sealed and not self._join(request, number):
-                self._seal(request, index)
-                self._name(request, number, self._size)
+        extend_chain(request.digests, request.tokens[:known], self._size)
+        while request.sealed < whole - base and self._join(request):
+            pass
+        self._seal(request, whole - base)
         if slots and whole >= base and not self._front(request, whole - base):
             page = request.pages[whole - base]
             row = page * self._size
             self._ring.tokens[row : row + slots] = request.tokens[known - slots : known]
-            self._name(request, whole, slots)
+            parent = request.digests[-1] if whole else ROOT
+            self._pages.prefixes.add([page], [parent], [None], slots, request.first)
         request.named = known
 
-    def _join(self, request: Request, number: int) -> bool:
-        """Holds a page of the same prefix instead of the request's own, where one is there: two requests have computed
-        the same at the same time."""
-        index, pages = number - request.first // self._size, request.pages
-        if index != request.adopted or self._front(request, index):
+    def _join(self, request: Request) -> bool:
+        """Holds a page of the same prefix instead of the request's next own one, where one is there: two requests have
+        computed the same at the same time."""
+        index, pages = request.adopted, request.pages
+        if request.sealed > index or self._front(request, index):
             return False
-        twin = self._pages.prefixes.full(request.digests[number])
+        twin = self._pages.prefixes.full(request.digests[request.first // self._size + index])
         if twin is None or (index and self._pages.previous(twin) != pages[index - 1]):
             return False
         self._pages.hold([twin])
@@ -237,33 +234,23 @@ class Builder:
         request.adopted = request.sealed = index + 1
         return True
 
-    def _digest(self, request: Request, number: int) -> None:
-        """Makes the digest of page `number` known; those before it are."""
-        if number == len(request.digests):
-            parent = request.digests[-1] if number else ROOT
-            tokens = request.tokens[number * self._size : (number + 1) * self._size]
-            request.digests.append(page_digest(parent, tokens))
-
-    def _seal(self, request: Request, index: int) -> None:
-        """Writes the tokens of the request's next page, and gives it its generation."""
-        number = request.first // self._size + index
-        page, front = request.pages[index], self._front(request, index)
-        tokens = request.tokens[number * self._size + front : (number + 1) * self._size]
-        row = page * self._size + front
-        self._ring.tokens[row : row + len(tokens)] = tokens
-        if front:
-            self._pages.empty_front[page] = front
-        self._pages.seal(page, number, request.pages[index - 1] if index else None)
-        request.sealed = index + 1
-
-    def _name(self, request: Request, number: int, filled: int) -> None:
-        """Puts page `number` of the sequence, whose first `filled` slots have tokens, into the prefix map."""
-        index = number - request.first // self._size
-        digest = request.digests[number] if filled == self._size else None
-        if self._front(request, index):
+    def _seal(self, request: Request, stop: int) -> None:
+        """Writes the tokens of the request's pages below index `stop`, gives them their generation, and names them."""
+        start, base = request.sealed, request.first // self._size
+        if start >= stop:
             return
-        parent = request.digests[number - 1] if number else ROOT
-        self._pages.prefixes.add(request.pages[index], parent, filled, digest, request.first)
+        pages, first = request.pages[start:stop], max(request.first, (base + start) * self._size)
+        tokens = request.tokens[first : (base + stop) * self._size]
+        self._ring.tokens[self._ring.rows_of(pages, first, len(tokens))] = tokens
+        self._pages.seal(pages, base + start, request.pages[start - 1] if start else None)
+        request.sealed = stop
+        if front := self._front(request, start):
+            self._pages.empty_front[pages[0]] = front
+            start += 1
+        parents = [ROOT, *request.digests][base + start : base + stop]
+        digests: list[bytes | None] = [*request.digests[base + start : base + stop], None][: len(parents)]
+        filled = (first + len(tokens) - 1) % self._size + 1
+        self._pages.prefixes.add(request.pages[start:stop], parents, digests, filled, request.first)
 
     def _front(self, request: Request, index: int) -> int:
         """Slots without a row at the front of the request's page `index`."""

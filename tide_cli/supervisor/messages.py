@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tide_cli.telemetry.totals import ServedRequest
+
 TARGET, DRAFT, ENGINE, TRAINER = "target", "draft", "engine", "trainer"
 
 
@@ -89,6 +91,20 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """Requests that have ended since the last look, oldest first."""
+
+    requests: tuple[ServedRequest, ...]
+
+
+@dataclass(frozen=True)
+class CaptureLooked:
+    """Whether the engine still stores the traffic: None, or the reason why it has stopped."""
+
+    failure: str | None
+
+
+@dataclass(frozen=True)
 class Swapped:
     """The engine confirmed a swap, or refused it with a reason."""
 
@@ -141,8 +157,8 @@ class RestartAsked:
 
 
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Swapped | StopAsked
-    | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
+    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Observed | CaptureLooked
+    | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
-from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Swapped, Totals
+from tide_cli.supervisor.messages import (
+    ENGINE,
+    Answered,
+    Broken,
+    CaptureLooked,
+    Message,
+    Observed,
+    Pulse,
+    Swapped,
+    Totals,
+)
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
 from tide_cli.telemetry.prometheus import parse_page
-from tide_cli.telemetry.totals import spool_totals
+from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
+_CAPTURE_EVERY = 5  # of so many looks one asks whether capture still works: that question interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
 
 
@@ -28,6 +39,7 @@ class Engine(Protocol):
     def first_token(self, timeout: float) -> str: ...
     def swap(self, version: int) -> object: ...
     def metrics_text(self) -> str: ...
+    def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
 
 
 class Watchers:
@@ -38,6 +50,7 @@ class Watchers:
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self._watched: _Watched | None = None
+        self._last_request = newest_request(paths.spool)  # those before belong to another life
         self.figures: EngineFigures | None = None
 
     def start(self) -> None:
@@ -83,13 +96,28 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
+        looks = 0
         while not self._closed.wait(_LOOK_EVERY):
+            looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
+            if requests := served_requests(self._paths.spool, self._last_request):
+                self._last_request = requests[-1].id
+                self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
+                if self.figures is not None and looks % _CAPTURE_EVERY == 0:
+                    self._look_at_capture()
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
+
+    def _look_at_capture(self) -> None:
+        try:
+            states = self._engine.tide_states(timeout=5.0)
+        except Exception:  # no answer is no news of the capture
+            return
+        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
+        self._post(CaptureLooked(failures[0] if failures else None))
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():

@@ -189,7 +189,7 @@ def test_a_running_engine_is_asked(state: Path, spool) -> None:
     assert not list((state / "spool").glob("erase-*"))
 
 
-@pytest.mark.parametrize(("how", "words"), [("fails", "not today"), ("refuses", "capture has stopped")])
+@pytest.mark.parametrize(("how", "words"), [("fails", "not today"), ("refuses", "it does not capture")])
 def test_an_engine_that_cannot_says_why(state: Path, spool, how: str, words: str) -> None:
     writer = open_writer(state / "spool")
     with running_engine(state, writer, how):
