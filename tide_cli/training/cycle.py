@@ -141,7 +141,11 @@ class Cycles:
         return read_draft(self._store.path(version))
 
     def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
-        self.trainer.restart_from(tensors)
+        shapes = {name: master.shape for name, master in self.trainer.masters().items()}
+        if all(tensors[name].shape == shape for name, shape in shapes.items() if name in tensors):
+            self.trainer.restart_from(tensors)
+        else:  # one of them was imported, and has another vocabulary or layer
+            self.trainer = DraftTrainer(self.config, self._store.path(version))
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
 
