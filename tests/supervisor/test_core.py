@@ -23,6 +23,7 @@ from tide_cli.supervisor.messages import (
     Answered,
     Began,
     Broken,
+    CaptureLooked,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -610,3 +611,14 @@ def test_tokens_trained_on_before_a_restart_do_not_count_again() -> None:
     assert learned.new_tokens == 0  # before the spool has been looked at
     learned.totals = {"tokens": 431}
     assert learned.new_tokens == 388
+
+
+def test_a_capture_that_stops_is_said_once() -> None:
+    history = History().serving()
+    for failure in (None, "the disk is gone", "the disk is gone", None, "again"):
+        assert history.tell(CaptureLooked(failure)) == []
+    assert [note.text for note in history.notes if note.kind == "capture_stopped"] == [
+        "capture has stopped, serving goes on: the disk is gone",
+        "capture has stopped, serving goes on: again",
+    ]
+    assert history.core.state is State.READY

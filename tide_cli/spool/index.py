@@ -63,17 +63,23 @@ class SpoolIndex:
         self.malformed = 0
 
     @classmethod
-    def create(cls, folder: Path) -> SpoolIndex:
-        """The writer's view; the file is made, or made anew where it is damaged. sqlite3.Error when it cannot."""
+    def create(cls, folder: Path, *, anew: bool = False) -> SpoolIndex:
+        """The writer's view; the file is made, or made anew where it is damaged. sqlite3.Error when it cannot.
+
+        anew: what is there is damaged, though it does not look so.
+        """
         path = folder / INDEX_FILE
-        try:
-            return cls._create(path)
-        except (sqlite3.DatabaseError, _Damaged) as error:
-            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_THE_CONTENTS:
-                raise
-            for name in (path.name, path.name + "-wal", path.name + "-shm"):
-                path.with_name(name).unlink(missing_ok=True)
-            return cls._create(path)
+        if not anew:
+            try:
+                return cls._create(path)
+            except _Damaged:
+                pass
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise
+        for name in (path.name, path.name + "-wal", path.name + "-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+        return cls._create(path)
 
     @classmethod
     def _create(cls, path: Path) -> SpoolIndex:
@@ -196,6 +202,11 @@ class SpoolIndex:
 
     def close(self) -> None:
         self._db.close()
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the contents of the file are to blame, and not the disk, its access rights or a lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NOT_THE_CONTENTS
 
 
 def read_totals(folder: Path) -> dict[str, int]:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased
 from tide_cli.spool.finished import Finished
 from tide_cli.spool.folder import open_ring, unusable
-from tide_cli.spool.index import SpoolIndex
+from tide_cli.spool.index import SpoolIndex, is_damage
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
-from tide_cli.spool.recovery import reconcile
+from tide_cli.spool.recovery import reconcile, scan
 from tide_cli.spool.ring import Ring, checksum, row_sums
 from tide_cli.spool.running import Builder, Part, Request, RingFull
 from tide_cli.spool.samples import SampleInfo, split_of
@@ -43,6 +44,7 @@ class SpoolWriter:
 
     def __init__(
         self,
+        folder: Path,
         ring: Ring,
         index: SpoolIndex,
         lock: int,
@@ -52,10 +54,10 @@ class SpoolWriter:
         held_out_share: float,
         retention_seconds: float | None = None,
     ) -> None:
-        self._ring, self._index = ring, index
+        self._ring, self._index, self._folder = ring, index, folder
         self._lock: int | None = lock
         self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
-        samples, self._totals = reconcile(ring, index)
+        samples, self._totals = self._reconciled()
         self._finished = Finished(ring, samples)
         self._pages = self._finished.pages
         self._builder = Builder(ring, self._pages, max_sample_tokens)
@@ -90,6 +92,7 @@ class SpoolWriter:
         ring, lock = open_ring(folder, layout, size_bytes, max_sample_tokens)
         try:
             return cls(
+                folder,
                 ring,
                 SpoolIndex.create(folder),
                 lock,
@@ -322,6 +325,26 @@ class SpoolWriter:
         if self._retention is not None:
             self._finished.give_up_before(time.time() - self._retention)
 
+    def _reconciled(self) -> tuple[list[SampleInfo], dict[str, int]]:
+        try:
+            return reconcile(self._ring, self._index)
+        except (sqlite3.Error, TideError) as error:
+            if isinstance(error, sqlite3.Error) and not is_damage(error):
+                raise
+        self._index.close()
+        self._index = SpoolIndex.create(self._folder, anew=True)
+        return reconcile(self._ring, self._index)
+
+    def _rebuilt(self, totals: dict[str, int]) -> bool:
+        """Whether a new index in the place of a damaged one says what the ring holds."""
+        try:
+            self._index.close()
+            self._index = SpoolIndex.create(self._folder, anew=True)
+            self._index.commit(scan(self._ring), [], totals)
+        except (sqlite3.Error, OSError):
+            return False
+        return True
+
     def _drop(self, cause: str) -> None:
         self.count(f"dropped_{cause}")
 
@@ -334,8 +357,9 @@ class SpoolWriter:
             totals["reused_tokens"] = totals.get("reused_tokens", 0) + reused
         try:
             self._index.commit(added, self._finished.gone, totals)
-        except sqlite3.Error:
-            return False
+        except sqlite3.Error as error:
+            if not is_damage(error) or not self._rebuilt(totals):
+                return False
         self._totals = totals
         self._finished.gone.clear()
         return True
