@@ -86,9 +86,10 @@ def test_a_detached_start_that_fails_says_why(tmp_path: Path) -> None:
     )
     assert answer.returncode == 1
     lines = answer.stderr.splitlines()  # what it did, then why it ended
-    assert lines[0].startswith("tide: draft started")
-    assert lines[1].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
-    assert len(lines) == 3
+    assert "are stored in" in lines[0]
+    assert lines[1].startswith("tide: draft started")
+    assert lines[2].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
+    assert len(lines) == 4
     assert tide("ps", "--state-dir", tmp_path / "state").returncode == 3
 
 

@@ -37,6 +37,7 @@ _COLUMNS = {
     "cut": int,
     "reused": int,
 }
+_NAMES = ", ".join(_COLUMNS)
 _ARRAYS = {"pages": "<i4", "generations": "<u8"}
 _NOT_THE_CONTENTS = {
     sqlite3.SQLITE_BUSY,
@@ -50,8 +51,8 @@ _NOT_THE_CONTENTS = {
 HIGHEST_ID = 2**48
 
 
-class _Unfit(Exception):
-    """The file is a database, but a damaged one or another one's."""
+class _Damaged(Exception):
+    """The file is a database, but not all of it can be right."""
 
 
 class SpoolIndex:
@@ -67,8 +68,8 @@ class SpoolIndex:
         path = folder / INDEX_FILE
         try:
             return cls._create(path)
-        except (sqlite3.DatabaseError, _Unfit) as error:
-            if isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF in _NOT_THE_CONTENTS:
+        except (sqlite3.DatabaseError, _Damaged) as error:
+            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_THE_CONTENTS:
                 raise
             for name in (path.name, path.name + "-wal", path.name + "-shm"):
                 path.with_name(name).unlink(missing_ok=True)
@@ -80,20 +81,24 @@ class SpoolIndex:
         path.chmod(0o600)
         # opened where the engine starts, used on the writer's thread
         connection = sqlite3.connect(path, check_same_thread=False)
+        connection.text_factory = _text
         try:
             db = Database(connection, execute_plugins=False)
             db.enable_wal()
             # a killed process loses nothing; a power cut loses the last moments, which the ring's page table still has
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA secure_delete = ON")
-            samples = db.table("samples")
-            damaged = db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",)
-            if damaged or (samples.exists() and set(samples.columns_dict) != set(_COLUMNS)):
-                raise _Unfit
+            if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise _Damaged
             with db.atomic():
+                samples = db.table("samples")
                 samples.create(_COLUMNS, pk="id", if_not_exists=True)
                 samples.create_index(["split", "id"], if_not_exists=True)
                 db.table("counters").create({"name": str, "value": int}, pk="name", if_not_exists=True)
+            db.execute(f"select {_NAMES} from samples limit 0")  # another version's index has other columns
+        except UnicodeDecodeError:  # in the name of a table or column
+            connection.close()
+            raise _Damaged from None
         except BaseException:
             connection.close()
             raise
@@ -108,12 +113,13 @@ class SpoolIndex:
                 raise _unusable(folder, f"{INDEX_FILE} is missing")
             raise TideError(f"there is no spool in {folder}", remedy="serve something with capture on: tide up")
         connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+        connection.text_factory = _text
         try:
             db = Database(connection, execute_plugins=False)
             db.execute("PRAGMA query_only = ON")
             if not db.table("counters").exists():
                 raise sqlite3.DatabaseError("it has no counters")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             connection.close()
             raise _unusable(folder, error) from None
         return cls(db, folder)
@@ -151,7 +157,10 @@ class SpoolIndex:
             values += draft_versions
         order, limit = ("id desc", newest) if oldest is None else ("id", oldest)
         try:
-            rows = list(self._db.table("samples").rows_where(where, values, order_by=order, limit=limit))
+            rows = self._db.execute(
+                f"select {_NAMES} from samples where {where} order by {order} limit ?",
+                [*values, -1 if limit is None else limit],
+            ).fetchall()
         except sqlite3.Error as error:
             raise _unusable(self._folder, error) from None
         infos = [info for row in rows if (info := _info(row)) is not None]
@@ -161,19 +170,19 @@ class SpoolIndex:
     def totals(self) -> dict[str, int]:
         """The counters: samples and tokens stored, requests dropped by cause. They only grow. TideError."""
         try:
-            rows = list(self._db.table("counters").rows)
+            rows = self._db.execute("select name, value from counters").fetchall()
         except sqlite3.Error as error:
             raise _unusable(self._folder, error) from None
-        return {row["name"]: row["value"] for row in rows if isinstance(row["value"], int)}
+        return {name: value for name, value in rows if isinstance(name, str) and isinstance(value, int)}
 
     def commit(self, added: Iterable[SampleInfo], removed: Iterable[int], totals: Mapping[str, int]) -> None:
         """New samples, ids of samples that are gone, and the counters, in one transaction. sqlite3.Error on failure."""
         with self._db.atomic():
             # plain statements: this runs for every finished request, and the helpers look at the schema each time
             self._db.conn.executemany("delete from samples where id = ?", [(sample,) for sample in removed])
-            columns, marks = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
+            marks = ", ".join("?" * len(_COLUMNS))
             self._db.conn.executemany(
-                f"insert or replace into samples ({columns}) values ({marks})", [_row(info) for info in added]
+                f"insert or replace into samples ({_NAMES}) values ({marks})", [_row(info) for info in added]
             )
             self._db.conn.executemany(
                 "insert or replace into counters (name, value) values (?, ?)", list(totals.items())
@@ -205,8 +214,14 @@ def _row(info: SampleInfo) -> tuple[Any, ...]:
     )
 
 
-def _info(row: Mapping[str, Any]) -> SampleInfo | None:
+def _text(stored: bytes) -> str:
+    """What stands in a damaged file need not be UTF-8."""
+    return stored.decode(errors="replace")
+
+
+def _info(values: tuple[Any, ...]) -> SampleInfo | None:
     """The row as a sample; None where a damaged index has values that cannot be."""
+    row = dict(zip(_COLUMNS, values, strict=True))
     if any(not isinstance(row[name], kind) for name, kind in _COLUMNS.items()) or not 0 < row["id"] <= HIGHEST_ID:
         return None
     if row["split"] not in ("train", "held_out"):
@@ -218,6 +233,6 @@ def _info(row: Mapping[str, Any]) -> SampleInfo | None:
     return SampleInfo(**{**row, **arrays})
 
 
-def _unusable(folder: Path, error: sqlite3.Error | str) -> TideError:
+def _unusable(folder: Path, error: Exception | str) -> TideError:
     remedy = "`tide spool repair` rebuilds it from the ring"
     return TideError(f"the index of the spool in {folder} cannot be read", why=str(error), remedy=remedy)

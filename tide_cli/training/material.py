@@ -6,11 +6,12 @@ The reservoir is fed here, with every sample that is read anyway, so that nothin
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import suppress
 
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, erase_kept
 from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
@@ -32,6 +33,7 @@ class Material:
 
     def training(self) -> tuple[list[Ref], list[Ref]]:
         """(fresh, old): the newest training samples, and those of the reservoir that are not among them."""
+        self._forget_expired()
         fresh = self._listed("train", _NEWEST)
         ids = {info.id for info in fresh}
         old = [kept for kept in self._reservoir.samples() if kept.info.split == "train" and kept.info.id not in ids]
@@ -50,6 +52,12 @@ class Material:
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
             [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
         )
+
+    def _forget_expired(self) -> None:
+        if self._config.retention_hours is not None:
+            limit = time.time() - self._config.retention_hours * 3600
+            with suppress(OSError):  # tried again with the next pass
+                erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda _, created: created < limit)
 
     def trained(self, samples: list[Sample]) -> None:
         """Notes one optimiser step over `samples`."""
