@@ -94,6 +94,7 @@ class SpoolIndex:
             # a killed process loses nothing; a power cut loses the last moments, which the ring's page table still has
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA user_version = 2")  # a write: damage to the header may have made the file read-only
             if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise _Damaged
             with db.atomic():

@@ -80,7 +80,7 @@ class Builder:
     def extend(self, request: Request, aux: np.ndarray, final: np.ndarray, checks: np.ndarray | None) -> None:
         """The next rows: aux [k, 3H], final [k, H] uint16; checks [k] where they are known already. RingFull."""
         start, end, slot = request.end, request.end + len(aux), request.end % self._size
-        within = slot and slot + len(aux) <= self._size and end - request.first <= self._max_tokens
+        within = request.pages and slot and slot + len(aux) <= self._size and end - request.first <= self._max_tokens
         if within and checks is not None and request.named >= len(request.tokens):  # most decode steps: a page goes on
             rows = slice(request.pages[-1] * self._size + slot, request.pages[-1] * self._size + slot + len(aux))
             self._ring.aux[rows], self._ring.final[rows], self._ring.checks[rows] = aux, final, checks
