@@ -164,7 +164,7 @@ class Traffic(RuleBasedStateMachine):
     def close_and_reopen(self, kill: bool) -> None:
         if kill:  # nothing is written any more, and the kernel lets the lock go
             os.close(self.writer._lock)
-            self.writer._index.close()
+            self.writer._ledger._index.close()
         else:
             self.writer.close()
         self.reopen()

@@ -113,7 +113,7 @@ def test_pages_of_requests_that_ran_are_free_again(open_writer, store):
 
 def test_a_full_index_drops_samples_until_there_is_room(open_writer, open_reader, store):
     writer = open_writer(pages=400)
-    database = writer._index._db
+    database = writer._ledger._index._db
     database.execute("PRAGMA max_page_count = 1")  # not below what is there: the next page is one too many
     stored = [store(writer, seed=seed, length=6) for seed in range(1, 120)]
     dropped = stored.count(None)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased
 from tide_cli.spool.finished import Finished
 from tide_cli.spool.folder import open_ring, unusable
-from tide_cli.spool.index import SpoolIndex, is_damage
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
-from tide_cli.spool.recovery import reconcile, scan
+from tide_cli.spool.ledger import Ledger
 from tide_cli.spool.ring import Ring, checksum, row_sums
 from tide_cli.spool.running import Builder, Part, Request, RingFull
 from tide_cli.spool.samples import SampleInfo, split_of
@@ -46,18 +44,16 @@ class SpoolWriter:
         self,
         folder: Path,
         ring: Ring,
-        index: SpoolIndex,
-        lock: int,
+        lock: int | None,
         *,
         run: str,
         max_sample_tokens: int,
         held_out_share: float,
         retention_seconds: float | None = None,
     ) -> None:
-        self._ring, self._index, self._folder = ring, index, folder
-        self._lock: int | None = lock
+        self._ring, self._lock = ring, lock
         self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
-        samples, self._totals = self._reconciled()
+        self._ledger, samples = Ledger.open(folder, ring)
         self._finished = Finished(ring, samples)
         self._pages = self._finished.pages
         self._builder = Builder(ring, self._pages, max_sample_tokens)
@@ -94,7 +90,6 @@ class SpoolWriter:
             return cls(
                 folder,
                 ring,
-                SpoolIndex.create(folder),
                 lock,
                 run=run,
                 max_sample_tokens=max_sample_tokens,
@@ -225,11 +220,11 @@ class SpoolWriter:
 
     def count(self, name: str) -> None:
         """One more of something that is neither a sample nor a drop."""
-        self._totals[name] = self._totals.get(name, 0) + 1
+        self._ledger.count(name)
 
     def counters(self) -> dict[str, int]:
         """Totals since the spool was made: samples, tokens (rows stored, each once), dropped_<cause>, and more."""
-        return dict(self._totals)
+        return dict(self._ledger.totals)
 
     def erase(self, chosen: Callable[[int, float], bool]) -> Erased:
         """Gives up finished samples and overwrites what they leave, at once. chosen: of (id, created), the unix second.
@@ -255,7 +250,7 @@ class SpoolWriter:
 
     def scrub(self) -> None:
         """Lets nothing of erased samples stay in the index's file or its journal."""
-        self._index.scrub()
+        self._ledger.scrub()
 
     def sync(self) -> None:
         """Waits until everything written is on the disk. OSError."""
@@ -272,7 +267,7 @@ class SpoolWriter:
         if self._lock is None:
             return
         self._commit([])
-        self._index.close()
+        self._ledger.close()
         del self._pages, self._builder, self._finished
         self._ring.close()
         os.close(self._lock)
@@ -301,7 +296,7 @@ class SpoolWriter:
         rows = ring.rows_of(request.pages, request.first, end - request.first)
         if not np.array_equal(ring.tokens[rows], tokens[request.first : end]):
             return "tokens"
-        sample_id = self._totals["samples"] + 1
+        sample_id = self._ledger.totals["samples"] + 1
         info = SampleInfo(
             id=sample_id,
             run=self._run,
@@ -325,42 +320,13 @@ class SpoolWriter:
         if self._retention is not None:
             self._finished.give_up_before(time.time() - self._retention)
 
-    def _reconciled(self) -> tuple[list[SampleInfo], dict[str, int]]:
-        try:
-            return reconcile(self._ring, self._index)
-        except (sqlite3.Error, TideError) as error:
-            if isinstance(error, sqlite3.Error) and not is_damage(error):
-                raise
-        self._index.close()
-        self._index = SpoolIndex.create(self._folder, anew=True)
-        return reconcile(self._ring, self._index)
-
-    def _rebuilt(self, totals: dict[str, int]) -> bool:
-        """Whether a new index in the place of a damaged one says what the ring holds."""
-        try:
-            self._index.close()
-            self._index = SpoolIndex.create(self._folder, anew=True)
-            self._index.commit(scan(self._ring), [], totals)
-        except (sqlite3.Error, OSError):
-            return False
-        return True
-
     def _drop(self, cause: str) -> None:
         self.count(f"dropped_{cause}")
 
     def _commit(self, added: list[SampleInfo]) -> bool:
         """Brings the index up to date; what fails now (a full disk) is tried again with the next request's end."""
-        totals = dict(self._totals)
-        totals["samples"] += len(added)
-        totals["tokens"] += sum(info.tokens - info.reused for info in added)
-        if reused := sum(info.reused for info in added):
-            totals["reused_tokens"] = totals.get("reused_tokens", 0) + reused
-        try:
-            self._index.commit(added, self._finished.gone, totals)
-        except sqlite3.Error as error:
-            if not is_damage(error) or not self._rebuilt(totals):
-                return False
-        self._totals = totals
+        if not self._ledger.commit(added, self._finished.gone):
+            return False
         self._finished.gone.clear()
         return True
 
