@@ -122,7 +122,9 @@ def test_sglangs_processes_are_found_when_their_launcher_is_gone(tmp_path: Path)
     pids = [int(pid) for pid in launcher.stdout.readline().split()]
     try:
         record_children(record, {"engine": process_stat(launcher.pid)})
-        launcher.communicate("\n")
+        with launcher.stdin, launcher.stdout:
+            launcher.stdin.write("\n")
+        launcher.wait()
         assert [stat.pid for stat in find_leftovers(tmp_path, record)] == pids[:1]
     finally:
         for pid in pids:

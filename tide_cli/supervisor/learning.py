@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tide_cli.adaptation.trigger import (
 from tide_cli.supervisor.messages import (
     Action,
     Answer,
+    MarkBad,
     Note,
     PauseAsked,
     Serve,
@@ -36,11 +37,16 @@ class Learning:
     """The served version, the swap under way, the training cycle under way, and what live requests say of them.
 
     rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so.
+    until the user says so; bad: versions that were taken back.
     """
 
     def __init__(
-        self, rules: TriggerRules, performance: Performance, trained_at: int = 0, paused: bool = False
+        self,
+        rules: TriggerRules,
+        performance: Performance,
+        trained_at: int = 0,
+        paused: bool = False,
+        bad: Collection[int] = (),
     ) -> None:
         self.rules = rules
         self.performance = performance
@@ -50,7 +56,7 @@ class Learning:
         self.training = False
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
-        self._bad: set[int] = set()  # versions that were taken back
+        self._bad = set(bad)
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
         self._trigger = TriggerState(trained_at)
@@ -120,6 +126,7 @@ class Learning:
             if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
                 self._wanted, self._returning = finding.data["previous"], True
                 self._bad.add(finding.data["version"])
+                actions.append(MarkBad(finding.data["version"], finding.text))
         return actions
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:

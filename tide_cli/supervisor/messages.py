@@ -211,6 +211,14 @@ class Serve:
 
 
 @dataclass(frozen=True)
+class MarkBad:
+    """Note in the draft store that a version was taken back."""
+
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Note:
     """One row of the events table."""
 
@@ -236,5 +244,5 @@ class Finish:
 
 
 Action = (
-    Spawn | ChooseDraft | Probe | Tell | Terminate | Kill | Swap | Serve | Note | Answer | Finish
+    Spawn | ChooseDraft | Probe | Tell | Terminate | Kill | Swap | Serve | MarkBad | Note | Answer | Finish
 )  # fmt: skip
