@@ -255,4 +255,10 @@ def test_erasing_is_asked_for_by_number_and_answered(scheduler: Scheduler) -> No
     scheduler.capture._write_next()
     with pytest.raises(TideError, match="could not erase"):
         wait_for_answer(scheduler.folder, 5, timeout=0)
+    scheduler.capture._queue = queue.Queue(1)
+    for number in (6, 7):
+        handler.apply("tide_erase", number)
+    with pytest.raises(TideError, match="could not erase") as caught:
+        wait_for_answer(scheduler.folder, 7, timeout=0)
+    assert "full" in caught.value.why
     assert scheduler.capture.counters().get("failure") is None

@@ -7,9 +7,11 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from spool_traffic import is_of
+from spool_traffic import Conversations, is_of, prefix_rows
 from writing_child import PAGES
 
 import tide_cli
@@ -93,3 +95,66 @@ def test_every_sample_is_bit_exact_after_a_kill_and_none_is_lost(folder: Path, o
     assert read > 0
     assert shared > 0
     assert len(log.stored) > 3 * ROUNDS
+
+
+class Stopped(BaseException):
+    """In the place of a kill; a BaseException, so that nothing catches it."""
+
+
+def stop_after(lines: int) -> Callable[..., Any]:
+    """A trace function that raises Stopped when so many lines of the spool's modules have run."""
+    left = lines
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if "/tide_cli/spool/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left <= 0:
+                raise Stopped
+        return trace
+
+    return trace
+
+
+def test_a_writer_that_stops_at_any_line_leaves_a_sound_ring(folder: Path, open_writer):
+    """Hundreds of stops in one process, each at another line, where a kill would seldom hit."""
+    chance, texts, stored = random.Random(5), {}, []
+    for _ in range(4 * ROUNDS):
+        writer, talk = open_writer(pages=PAGES), Conversations(chance)
+        before = sys.gettrace()
+        try:
+            sys.settrace(stop_after(chance.randint(1, 6000)))
+            while True:
+                prompt, cached = talk.prompt()
+                text = prompt + talk.output()
+                aux, final = prefix_rows(text[:-1])
+                last = len(prompt)
+                writer.put_rows("r", cached, aux[cached:last], final[cached:last], prompt)
+                writer.put_rows("r", last, aux[last:], final[last:])
+                talk.computed(text[:-1])
+                texts[writer.counters()["samples"] + 1] = text[:-1]
+                sample = writer.finish("r", text, last, draft_version=0, verify_steps=1, accepted_tokens=0)
+                stored += [sample] if sample is not None else []
+        except Stopped:
+            pass
+        finally:
+            sys.settrace(before)
+        os.close(writer._lock)  # as the kernel would; close() of the fixture has nothing left to do then
+        writer._lock = None
+        writer._ledger.close()
+
+        again = open_writer(pages=PAGES)
+        reader = SpoolReader.open(folder)
+        infos = reader.samples()
+        samples = [reader.read(info) for info in infos]
+        assert all(sample is not None and is_of(sample, texts[sample.info.id]) for sample in samples)
+        present = {info.id for info in infos}
+        kept = [sample for sample in stored if sample in present]
+        assert kept == stored[len(stored) - len(kept) :]
+        assert len({page for info in infos for page in info.pages}) + again._pages.free == PAGES
+        texts = {sample: text for sample, text in texts.items() if sample <= reader.totals()["samples"]}
+        reader.close()
+        again.close()
+    assert len(stored) > ROUNDS

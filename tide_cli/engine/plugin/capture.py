@@ -167,7 +167,7 @@ class Capture:
 
         def apply(key: str, value: float) -> None:
             if not self._put(Erase(int(value))):
-                logger.warning("tide: the queue is full, nothing was erased")
+                self._answer(int(value), None, "the queue of the capture is full; try again")
 
         return _UpdateHandler(validate, apply)
 
