@@ -77,7 +77,7 @@ def test_followed_events_are_one_json_object_a_line(appliance: ScriptedAppliance
     command = [sys.executable, "-m", "tide_cli", "events", "-f", "--json", "--state-dir", str(appliance.paths.state)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
         try:
-            assert json.loads(follower.stdout.readline())["kind"] == "started"
+            assert json.loads(follower.stdout.readline())["kind"] == "captures"
             appliance.end()
             assert any(json.loads(line)["kind"] == "stop" for line in follower.stdout)
         finally:

@@ -22,9 +22,14 @@ def load_tokenizer(wanted: str, paths: Paths) -> Tokenizer:
     """
     from tokenizers import Tokenizer
 
+    folder = Path(wanted).expanduser()
     try:
-        # a hub id's slash is written -- in the spool
-        file = _file(resolve_target(wanted if "/" in wanted else wanted.replace("--", "/"), paths))
+        # a folder needs no weights for this; a hub id's slash is written -- in the spool
+        file = (
+            folder / _FILE
+            if folder.is_dir()
+            else _file(resolve_target(wanted if "/" in wanted else wanted.replace("--", "/"), paths))
+        )
     except TideError:  # the name of a folder somewhere
         file = None
     if file is None or not file.is_file():
