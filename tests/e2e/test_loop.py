@@ -65,7 +65,9 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     reader = SpoolReader.open(appliance.state / "spool")
     last = max(info.id for info in reader.samples())
     prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=11), 12)]
+    appliance.set_steps(3)  # as the walk drafts, whatever the policy would choose
     in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+    appliance.set_steps(-1)
     infos: list = []
     while len(infos) < 12:  # the last sample becomes visible just after its answer
         infos = [info for info in reader.samples(since_id=last) if info.draft_version == served]

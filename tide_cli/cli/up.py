@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _PROGRESS = {"leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
 
 
+_NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}
+
+
 def _flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text, show_default=False)
 
@@ -53,8 +56,11 @@ def up(
         bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)
     ] = None,
     speculation: Annotated[
-        bool | None, typer.Option("--speculation/--no-speculation", help="Decode with a draft.", show_default=False)
+        str | None, _flag("--speculation", "auto, on, off, or a fixed number of draft steps.")
     ] = None,
+    no_speculation: Annotated[
+        bool, typer.Option("--no-speculation", help="The same as --speculation off.", show_default=False)
+    ] = False,
     config: Config = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --detach: return when the engine answers.")] = False,
@@ -63,9 +69,13 @@ def up(
 
     Everything else that can be set stands in the settings file or the environment: `tide config`.
     """
+    if no_speculation:
+        if speculation not in (None, "off"):
+            raise UsageError(f"--speculation {speculation} and --no-speculation contradict each other")
+        speculation = "off"
     if wait and not detach:
         raise UsageError("--wait goes with --detach", remedy="`tide up` without them stays in the foreground")
-    flags = {name: value for name, value in locals().items() if name not in ("state_dir", "config", "detach", "wait")}
+    flags = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     settings = settings_for(state_dir, config, **flags | {"sglang_arguments": sglang_arguments or None})
     return _detached(settings, wait) if detach else _foreground(settings)
 

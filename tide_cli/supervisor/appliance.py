@@ -38,9 +38,9 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
-    captures = settings.speculation and settings.capture
-    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
-    trains = settings.training and settings.speculation and settings.capture
+    captures = settings.speculates and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
+    trains = settings.training and settings.speculates and settings.capture
     plan = make_plan(
         take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
     )
@@ -190,7 +190,7 @@ def _check_draft_folder(draft: str | None) -> None:
 def _check_disk(workshop: Workshop) -> None:
     paths, settings = workshop.paths, workshop.settings
     free = free_disk(paths.state)
-    captures = settings.speculation and settings.capture
+    captures = settings.speculates and settings.capture
     ring = spool_size(settings) if captures and not (paths.spool / "ring.bin").exists() else 0
     if free < _LEAST_FREE + ring:
         raise TideError(

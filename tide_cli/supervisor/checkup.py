@@ -76,7 +76,7 @@ def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
     try:
         plan = make_plan(
             inventory,
-            training=settings.training and settings.speculation and settings.capture,
+            training=settings.training and settings.speculates and settings.capture,
             serve_cores=settings.serve_cores,
             train_cores=settings.train_cores,
         )

@@ -78,7 +78,7 @@ class Supervisor:
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
         learning = Learning(settings.cycle_tokens, trained_at, paused=was_paused(self._paths.database))
-        trains = settings.speculation and settings.training and settings.capture
+        trains = settings.speculates and settings.training and settings.capture
         limits = Limits(
             settings.start_timeout,
             settings.stop_timeout,

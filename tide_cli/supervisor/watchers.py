@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
-from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Swapped, Totals
+from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Speculates, Swapped, Totals
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
 from tide_cli.telemetry.prometheus import parse_page
@@ -20,6 +22,7 @@ from tide_cli.telemetry.totals import spool_totals
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
+_LOOKS = 5  # of these, one also asks how the engine speculates: that takes a moment of its scheduler
 
 
 class Engine(Protocol):
@@ -28,6 +31,8 @@ class Engine(Protocol):
     def first_token(self, timeout: float) -> str: ...
     def swap(self, version: int) -> object: ...
     def metrics_text(self) -> str: ...
+    def speculation(self) -> dict[str, Any] | None: ...
+    def measure(self) -> object: ...
 
 
 class Watchers:
@@ -70,8 +75,16 @@ class Watchers:
                 self._engine.first_token(_PROBE_TIMEOUT)
             except Exception:  # whatever the reason, the engine is not ready; why it never becomes so is in its log
                 continue
+            self._measure()
             self._post(Answered(generation))
             return
+
+    def _measure(self) -> None:
+        """Round times for the speculation policy, where none are kept for this engine: a first start takes longer."""
+        with suppress(Exception):  # it can be made up for at any time, `tide profile`
+            state = self._engine.speculation()
+            if state and state["adaptive"] and state["profile"] is None:
+                self._engine.measure()
 
     def _swap(self, version: int, generation: int) -> None:
         try:
@@ -83,11 +96,15 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
-        while not self._closed.wait(_LOOK_EVERY):
+        for look in itertools.count():
+            if self._closed.wait(_LOOK_EVERY):
+                return
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
             if watched := self._watched:
                 self._look_after(watched)
+                if look % _LOOKS == 0:
+                    self._look_at_speculation(watched)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
 
@@ -102,6 +119,10 @@ class Watchers:
             figures = tokens = None
         self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
         self.figures = figures if self._watched is watched else None
+
+    def _look_at_speculation(self, watched: _Watched) -> None:
+        with suppress(Exception):  # whatever the reason, it is no news
+            self._post(Speculates(watched.generation, self._engine.speculation()))
 
 
 @dataclass(frozen=True)
