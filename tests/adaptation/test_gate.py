@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, acceptance_length, decide, gain_lower_bound
+from tide_cli.adaptation.gate import (
+    MINIMUM_SAMPLES,
+    GateDecision,
+    Walk,
+    acceptance_length,
+    decide,
+    domain_losses,
+    gain_lower_bound,
+)
 
 SETTINGS = {"margin": 0.02, "confidence": 0.95, "seed": 0, "floor": 0.10}
 
@@ -87,6 +95,29 @@ def test_forgetting_old_traffic_stops_a_candidate():
     assert "loses 0.110 on 3 old samples" in lost.reason
 
 
+def test_a_domain_that_loses_too_much_stops_a_candidate():
+    served = [Walk(20, 10)] * 20
+    domains = ["code"] * 12 + ["sql"] * 4 + [None] * 4
+    kept = [Walk(30, 10)] * 12 + [Walk(19, 10)] * 4 + [Walk(15, 10)] * 4  # what is not labelled belongs nowhere
+    lost = [Walk(30, 10)] * 12 + [Walk(18, 10)] * 4 + [Walk(20, 10)] * 4
+    assert decide(kept, served, domains=domains, domain_floor=0.15, **SETTINGS).passed
+    refused = decide(lost, served, domains=domains, domain_floor=0.15, **SETTINGS)
+    assert not refused.passed
+    assert refused.reason.endswith("above the margin 0.02, but it loses 0.200 on sql, more than the 0.15 allowed")
+    assert decide(lost, served, domains=domains, domain_floor=0.25, **SETTINGS).passed
+    assert decide(lost, served, **SETTINGS).passed
+
+
+def test_small_domains_are_judged_together():
+    served = [Walk(20, 10)] * 9
+    candidate = [Walk(30, 10)] * 4 + [Walk(18, 10)] * 3 + [Walk(16, 10)] * 2
+    domains = ["code"] * 4 + ["sql"] * 3 + ["chat"] * 2
+    losses = domain_losses(candidate, served, domains)
+    assert losses == {"code": pytest.approx(-1.0), "chat, sql": pytest.approx(0.28)}
+    assert domain_losses(candidate[:7], served[:7], domains[:7]).keys() == {"code"}  # three are too few even so
+    assert domain_losses(candidate, served, ()) == {}
+
+
 @pytest.mark.parametrize("samples", range(MINIMUM_SAMPLES))
 def test_too_few_samples_decide_nothing(samples: int):
     decision = decide([Walk(30, 10)] * samples, [Walk(20, 10)] * samples, **SETTINGS)
@@ -99,6 +130,8 @@ def test_walks_that_are_not_pairs():
         old = dict(zip(("old_candidate", "old_served"), arguments[2:], strict=False))
         with pytest.raises(ValueError, match="same samples"):
             decide(*arguments[:2], **SETTINGS, **old)
+    with pytest.raises(ValueError, match="label"):
+        decide([Walk(1, 1)], [Walk(1, 1)], domains=["a", "b"], **SETTINGS)
     for wrong in [(1, 0), (-1, 1)]:
         with pytest.raises(ValueError, match="walk"):
             Walk(*wrong)

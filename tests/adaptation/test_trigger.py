@@ -1,20 +1,94 @@
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tide_cli.adaptation.trigger import should_train
+from tide_cli.adaptation.trigger import (
+    TriggerRules,
+    TriggerState,
+    cycle_began,
+    cycle_ended,
+    drifted,
+    new_tokens,
+    should_train,
+)
+
+RULES = TriggerRules(6000, seconds=600, least_tokens=500, most_patience=8)
+amounts = st.integers(0, 10**6)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 10**6), st.booleans(), st.booleans())
-def test_enough_tokens_or_a_request_start_one_cycle_at_a_time(new: int, threshold: int, running: bool, requested: bool):
-    decision = should_train(new, threshold, running=running, requested=requested)
-    assert decision.train == (not running and (requested or new >= threshold))
+def ask(state: TriggerState, total: int, now: float = 0.0, rules: TriggerRules = RULES, **asked: bool) -> str | None:
+    """The reason to train, or None."""
+    decision = should_train(state, rules, total_tokens=total, now=now, **asked)
     assert decision.reason
+    return decision.reason if decision.train else None
+
+
+@given(amounts, st.integers(1, 10**6), st.booleans(), st.booleans())
+def test_enough_tokens_or_a_request_start_one_cycle_at_a_time(new: int, tokens: int, running: bool, requested: bool):
+    decision = ask(TriggerState(), new, rules=TriggerRules(tokens), running=running, requested=requested)
+    assert (decision is not None) == (not running and (requested or new >= tokens))
 
 
 def test_reasons_name_the_figures():
-    assert should_train(500, 6000).reason == "500 of 6000 new tokens stored"
-    assert "6000" in should_train(6001, 6000).reason
-    assert "running" in should_train(6001, 6000, running=True).reason
-    assert "asked for" in should_train(0, 6000, requested=True).reason
+    def reason(total: int, **asked: bool) -> str:
+        return should_train(TriggerState(), TriggerRules(6000), total_tokens=total, now=0.0, **asked).reason
+
+    assert reason(500) == "500 of 6000 new tokens stored"
+    assert reason(6001) == "6001 new tokens stored, 6000 start a cycle"
+    assert "running" in reason(6001, running=True)
+    assert "asked for" in reason(0, requested=True)
+
+
+def test_time_alone_starts_nothing():
+    assert ask(TriggerState(), 499, now=10_000) is None
+    assert ask(TriggerState(), 500, now=599) is None
+    assert "600 s since the last cycle began, 500 new" in ask(TriggerState(), 500, now=600)
+    assert ask(TriggerState(), 500, now=10_000, rules=TriggerRules(6000)) is None
+    later = cycle_began(TriggerState(), total_tokens=500, now=600)
+    assert ask(later, 1100, now=1100) is None
+    assert ask(later, 1100, now=1200)
+
+
+def test_drift_starts_a_cycle_as_soon_as_there_is_something_to_train_on():
+    state = drifted(TriggerState(barren=7), "acceptance has fallen")
+    assert ask(state, 499) is None
+    assert ask(state, 500) == "acceptance has fallen; 500 new tokens stored"
+    assert ask(cycle_began(state, total_tokens=500, now=0), 1100) is None
+
+
+def test_a_draft_at_its_ceiling_is_trained_ever_less_often():
+    """An hour a day of traffic would else burn the trainer's core for ever."""
+    state, total, cycles = TriggerState(), 0, []
+    for total in range(0, 600_000, 1000):
+        if ask(state, total, rules=TriggerRules(6000, most_patience=8)):
+            cycles.append(total - state.trained_at)
+            state = cycle_ended(cycle_began(state, total_tokens=total, now=0), published=False)
+    assert cycles[:9] == [6000 * (1 + k) for k in range(8)] + [48_000]
+    assert set(cycles[9:]) == {48_000}
+    state = cycle_ended(state, published=True)
+    assert ask(state, state.trained_at + 6000)
+
+
+def test_patience_holds_for_time_as_well():
+    state = TriggerState(barren=1)
+    assert ask(state, 1000, now=1199) is None
+    assert ask(state, 999, now=1200) is None
+    assert ask(state, 1000, now=1200)
+    waiting = should_train(TriggerState(barren=3), RULES, total_tokens=100, now=0).reason
+    assert waiting == "100 of 24000 new tokens stored (the last 3 cycles brought nothing)"
+
+
+@given(amounts, amounts)
+def test_an_emptied_spool_starts_at_nothing(trained_at: int, total: int):
+    expected = total - trained_at if total >= trained_at else total
+    assert new_tokens(TriggerState(trained_at=trained_at), total) == expected >= 0
+
+
+@given(st.builds(TriggerState, amounts, st.floats(0, 1e9), st.integers(0, 99), st.none() | st.text()), amounts)
+def test_the_state_survives_json(state: TriggerState, total: int):
+    again = TriggerState.from_json(json.loads(json.dumps(state.to_json())))
+    assert again == state
+    assert ask(again, total, now=1e8) == ask(state, total, now=1e8)

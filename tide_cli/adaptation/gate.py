@@ -1,4 +1,7 @@
-"""Whether a candidate draft may replace the served one."""
+"""Whether a candidate draft may replace the served one.
+
+How often it errs at which number of samples is counted by tests/adaptation/gate_table.py, on pairs of known truth.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+
+from tide_cli.adaptation.lengths import student_quantile
 
 MINIMUM_SAMPLES = 4  # fewer say nothing about the spread between samples
 _RESAMPLES = 4000
@@ -56,16 +61,22 @@ def decide(
     floor: float,
     old_candidate: Sequence[Walk] = (),
     old_served: Sequence[Walk] = (),
+    domains: Sequence[str | None] = (),
+    domain_floor: float = 0.10,
 ) -> GateDecision:
-    """Passes a candidate whose gain is above `margin` at its lower bound and which has not forgotten old traffic.
+    """Passes a candidate whose gain is above `margin` at its lower bound and which loses too much nowhere.
 
     candidate[i] and served[i] are walks of the same recent sample, old_candidate[i] and old_served[i] of the same old
     one. The lower bound is that of a paired bootstrap over samples of the difference of the two ratios, at one-sided
     `confidence`. floor: acceptance length the candidate may lose on old samples; without any it cannot lose.
+    domains: the recent samples' labels, None where unknown; () where none is known. domain_floor: acceptance length
+    the candidate may lose on any one domain, whatever it gains on the others.
     Pure: the same arguments give the same decision. ValueError when the walks are not paired.
     """
     if len(candidate) != len(served) or len(old_candidate) != len(old_served):
         raise ValueError("both drafts must have walked the same samples")
+    if domains and len(domains) != len(candidate):
+        raise ValueError("there must be a label for each recent sample")
     candidate_al, served_al = acceptance_length(candidate), acceptance_length(served)
     gain, count = candidate_al - served_al, len(candidate)
     lower = None
@@ -83,7 +94,31 @@ def decide(
     if passed and loss > floor:
         passed = False
         reason = f"{reason}, but it loses {loss:.3f} on {len(old_candidate)} old samples, more than the floor {floor:g}"
+    losses = domain_losses(candidate, served, domains)
+    domain = max(losses, key=losses.__getitem__, default=None)
+    if passed and domain is not None and losses[domain] > domain_floor:
+        passed = False
+        reason = f"{reason}, but it loses {losses[domain]:.3f} on {domain}, more than the {domain_floor:g} allowed"
     return GateDecision(passed, candidate_al, served_al, gain, lower, count, reason)
+
+
+def domain_losses(candidate: Sequence[Walk], served: Sequence[Walk], domains: Sequence[str | None]) -> dict[str, float]:
+    """Acceptance length lost on each domain, negative for a gain; unlabelled samples belong to none.
+
+    Domains with too few samples to judge by are judged together, and left out if they are too few even so.
+    """
+    labelled = [name for name in domains if name is not None]
+    few = {name for name in labelled if labelled.count(name) < MINIMUM_SAMPLES}
+    together = ", ".join(sorted(few))
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(domains):
+        if name is not None:
+            groups.setdefault(together if name in few else name, []).append(index)
+    return {
+        name: acceptance_length([served[i] for i in group]) - acceptance_length([candidate[i] for i in group])
+        for name, group in groups.items()
+        if len(group) >= MINIMUM_SAMPLES
+    }
 
 
 def gain_lower_bound(candidate: Sequence[Walk], served: Sequence[Walk], *, confidence: float, seed: int) -> float:
@@ -106,8 +141,5 @@ def _percentile(alpha: float, count: int) -> float:
     Plain percentile intervals are too narrow by about sqrt((n-1)/n) and ignore Student's t; asking for a percentile
     further out mends both (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", expanded percentile).
     """
-    normal, freedom = NormalDist(), count - 1
-    z = normal.inv_cdf(alpha)
-    # Student's t quantile, Cornish-Fisher expansion
-    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return normal.cdf(t * (count / freedom) ** 0.5)
+    t = student_quantile(alpha, count - 1)
+    return NormalDist().cdf(t * (count / (count - 1)) ** 0.5)

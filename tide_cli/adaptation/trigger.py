@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,15 +15,92 @@ class TrainDecision:
     reason: str
 
 
-def should_train(new_tokens: int, threshold: int, *, running: bool = False, requested: bool = False) -> TrainDecision:
-    """A cycle starts at `threshold` tokens stored since the last one began, or at once when a user asked for it.
+@dataclass(frozen=True)
+class TriggerRules:
+    """tokens: new stored tokens that start a cycle. seconds, least_tokens: a cycle also starts so long after the last
+    one began, with at least so many new tokens; no seconds, no such cycle. most_patience: the back-off asks for at most
+    so many times the tokens and seconds."""
 
-    running: a cycle is under way; there is never a second one.
+    tokens: int
+    seconds: float | None = None
+    least_tokens: int = 1
+    most_patience: int = 16
+
+
+@dataclass(frozen=True)
+class TriggerState:
+    """trained_at: the spool's token total when the last cycle began; began: when that was, in seconds of any clock.
+
+    barren: cycles in a row that brought no new version. A draft at its ceiling would else be trained for ever, to no
+    end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
+    last cycle began, in words; it starts a cycle by itself.
     """
+
+    trained_at: int = 0
+    began: float = 0.0
+    barren: int = 0
+    drift: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TriggerState:
+        return cls(**values)
+
+
+def should_train(
+    state: TriggerState,
+    rules: TriggerRules,
+    *,
+    total_tokens: int,
+    now: float,
+    running: bool = False,
+    requested: bool = False,
+) -> TrainDecision:
+    """Whether a cycle starts: asked for, on drift, at enough new tokens, or after enough time with some.
+
+    total_tokens: stored since the spool was made; now: on the clock of `state.began`. running: a cycle is under way;
+    there is never a second one.
+    """
+    new = new_tokens(state, total_tokens)
     if running:
         return TrainDecision(False, "a training cycle is running")
     if requested:
-        return TrainDecision(True, f"asked for, with {new_tokens} new tokens stored")
-    if new_tokens >= threshold:
-        return TrainDecision(True, f"{new_tokens} new tokens stored, {threshold} start a cycle")
-    return TrainDecision(False, f"{new_tokens} of {threshold} new tokens stored")
+        return TrainDecision(True, f"asked for, with {new} new tokens stored")
+    if state.drift is not None and new >= rules.least_tokens:
+        return TrainDecision(True, f"{state.drift}; {new} new tokens stored")
+    patience = min(1 + state.barren, max(1, rules.most_patience))
+    threshold = rules.tokens * patience
+    if new >= threshold:
+        return TrainDecision(True, f"{new} new tokens stored, {threshold} start a cycle{_because(state)}")
+    waited = now - state.began
+    if rules.seconds is not None and waited >= rules.seconds * patience and new >= rules.least_tokens * patience:
+        return TrainDecision(True, f"{waited:.0f} s since the last cycle began, {new} new tokens stored")
+    return TrainDecision(False, f"{new} of {threshold} new tokens stored{_because(state)}")
+
+
+def new_tokens(state: TriggerState, total_tokens: int) -> int:
+    """Tokens stored since the last cycle began; a spool that was emptied meanwhile has started at nothing."""
+    return total_tokens - state.trained_at if total_tokens >= state.trained_at else total_tokens
+
+
+def cycle_began(state: TriggerState, *, total_tokens: int, now: float) -> TriggerState:
+    """A cycle has begun: tokens and time count anew, and the drift that asked for it is dealt with."""
+    return replace(state, trained_at=total_tokens, began=now, drift=None)
+
+
+def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
+    """A cycle has come to its verdict; one that was cut short or failed has none, and is not reported here."""
+    return replace(state, barren=0 if published else state.barren + 1)
+
+
+def drifted(state: TriggerState, reason: str) -> TriggerState:
+    """Acceptance has changed: what earlier cycles could not bring says nothing about the next one."""
+    return replace(state, barren=0, drift=reason)
+
+
+def _because(state: TriggerState) -> str:
+    if not state.barren:
+        return ""
+    return f" (the last {'cycle' if state.barren == 1 else f'{state.barren} cycles'} brought nothing)"

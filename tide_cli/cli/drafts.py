@@ -1,9 +1,9 @@
-"""Commands about draft versions."""
+"""Commands about draft versions: which there are, what they are, which one is served."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,12 @@ from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.running import order
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
+from tide_cli.paths import Paths
 
 drafts_app = typer.Typer(help="Versions of the draft.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(drafts_app, name="drafts")
+
+Version = Annotated[str, typer.Argument(help="For example v0007 or 7.")]
 
 
 @drafts_app.command("ls")
@@ -25,40 +28,40 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
 
     paths = appliance_paths(state_dir, config)
     store, served = DraftStore(paths.drafts), read_served(paths.database)
-    rows = []
+    marks = store.marks()
+    rows: list[dict[str, Any]] = []
     for version in store.versions():
+        row: dict[str, Any] = {"version": version_name(version), "served": version == served}
+        row |= {"pinned": version in marks.pinned, "bad": marks.bad.get(version)}
         try:
             manifest = store.manifest(version)
         except TideError as error:
-            rows.append({"version": version_name(version), "served": version == served, "error": error.lines()[0]})
+            rows.append({**row, "error": error.lines()[0]})
             continue
-        gate = manifest.gate or {}
-        rows.append(
-            {
-                "version": version_name(version),
-                "served": version == served,
-                "parent": None if manifest.parent is None else version_name(manifest.parent),
-                "target": manifest.target,
-                "samples": manifest.samples,
-                "tokens": manifest.tokens,
-                "gain": gate.get("gain"),
-                "created": manifest.created,
-                "error": None,
-            }
-        )
+        row |= {
+            "parent": None if manifest.parent is None else version_name(manifest.parent),
+            "target": manifest.target,
+            "samples": manifest.samples,
+            "tokens": manifest.tokens,
+            "gain": (manifest.gate or {}).get("gain"),
+            "created": manifest.created,
+            "bytes": store.size(version),
+            "error": None,
+        }
+        rows.append(row)
     if json:
         print_json(rows)
         return
     print_table(
-        ("version", "served", "parent", "tokens", "gain", "created", "error"),
+        ("version", "state", "parent", "tokens", "gain", "created", "error"),
         [
             (
                 row["version"],
-                "yes" if row["served"] else "",
+                ", ".join(name for name in ("served", "pinned", "bad") if row[name]),
                 row.get("parent"),
                 row.get("tokens"),
                 None if row.get("gain") is None else f"{row['gain']:+.3f}",
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if "created" in row else None,
+                _moment(row["created"]) if "created" in row else None,
                 row["error"],
             )
             for row in rows
@@ -66,29 +69,137 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
     )
 
 
-@drafts_app.command("use")
-def use(
-    version: Annotated[str, typer.Argument(help="For example v0007 or 7.")],
-    state_dir: StateDir = None,
-    config: Config = None,
-) -> None:
-    """Serve a version, whatever the gate says; without a running appliance, from the next start on."""
-    from tide_cli.drafts.store import DraftStore, parse_version, version_name
-    from tide_cli.supervisor.journal import Journal
-    from tide_cli.supervisor.lock import StateLock
+@drafts_app.command("show")
+def show(version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Descent, training, gate figures and files of a version."""
+    from tide_cli.drafts.describe import describe
+    from tide_cli.drafts.store import DraftStore, parse_version
+    from tide_cli.supervisor.journal import read_served
 
     number, paths = parse_version(version), appliance_paths(state_dir, config)
-    try:
-        print(order(paths, "/v1/drafts/use", {"version": number}))
+    found = describe(DraftStore(paths.drafts), number) | {"served": read_served(paths.database) == number}
+    if json:
+        print_json(found)
         return
+    vocab_map, gone = found["vocab_map"], set(found["gone"])
+    ancestors = [f"{name} (removed)" if name in gone else name for name in found["lineage"]]
+    rows = [
+        ("state", ", ".join(name for name in ("served", "pinned", "bad") if found[name]) or None),
+        ("why bad", found["bad"]),
+        ("created", _moment(found["created"])),
+        ("target", f"{found['target']} ({found['target_revision']})"),
+        ("descends from", " < ".join(ancestors) or None),
+        ("trained on", f"{found['tokens']} tokens, {found['samples']} samples"),
+        *((f"gate: {name}", value) for name, value in (found["gate"] or {}).items()),
+        ("proposes from", f"{vocab_map['draft_tokens']} of the target's {vocab_map['target_tokens']} tokens"),
+        ("vocabulary map", vocab_map["hash"]),
+        *((name, f"sha256 {digest}") for name, digest in found["files"].items()),
+        ("size", f"{found['bytes'] / 2**20:.1f} MiB"),
+        ("folder", found["folder"]),
+    ]
+    print_table(("version", found["version"]), [row for row in rows if row[1] is not None])
+
+
+@drafts_app.command("diff")
+def diff(
+    a: Annotated[str, typer.Argument(help="A version.")],
+    b: Annotated[str, typer.Argument(help="Another one.")],
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """What differs between two versions.
+
+    Configuration, gate figures, vocabulary map, and by how much each tensor has changed, relative to its norm in A.
+    """
+    from tide_cli.drafts.describe import compare
+    from tide_cli.drafts.store import DraftStore, parse_version
+
+    numbers = parse_version(a), parse_version(b)
+    found = compare(DraftStore(appliance_paths(state_dir, config).drafts), *numbers)
+    if json:
+        print_json(found)
+        return
+    rows: list[tuple[Any, ...]] = [
+        (f"config: {name}", pair["a"], pair["b"], None) for name, pair in found["config"].items()
+    ]
+    rows += [(f"gate: {name}", pair["a"], pair["b"], None) for name, pair in found["gate"].items() if name != "reason"]
+    rows.append(("vocabulary map", None, None, "the same" if found["same_vocab_map"] else "another"))
+    rows += [(name, None, None, _change(change)) for name, change in found["tensors"].items()]
+    print_table(("", found["a"], found["b"], "change"), rows)
+
+
+def _change(relative: float | None) -> str:
+    return "not comparable" if relative is None else "none" if relative == 0 else f"{relative:.2%}"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@drafts_app.command("use")
+def use(version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Serve a version, whatever the gate says; without a running appliance, from the next start on."""
+    from tide_cli.drafts.store import parse_version
+
+    _serve(appliance_paths(state_dir, config), parse_version(version), json)
+
+
+@drafts_app.command("rollback")
+def rollback(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Serve the one that was served before; twice leads back."""
+    from tide_cli.drafts.manifest import version_name
+    from tide_cli.drafts.store import DraftStore
+    from tide_cli.supervisor.journal import read_served
+
+    paths = appliance_paths(state_dir, config)
+    served, previous = read_served(paths.database), previously_served(paths)
+    if previous is None:
+        now = "nothing was ever served" if served is None else f"{version_name(served)} is the first one served"
+        raise TideError("there is no version to go back to", why=now, remedy="`tide drafts ls` lists the versions")
+    if previous not in DraftStore(paths.drafts).versions():
+        why = f"{version_name(previous)} was removed"
+        raise TideError("there is no version to go back to", why=why, remedy="`tide drafts use VERSION` serves another")
+    _serve(paths, previous, json)
+
+
+def previously_served(paths: Paths) -> int | None:
+    """The version served before the present one, from the events; None where there was none."""
+    from tide_cli.drafts.history import SERVING_KINDS, served_before
+    from tide_cli.supervisor.journal import read_events, read_served
+
+    events = [event for kind in SERVING_KINDS for event in read_events(paths.database, kind=kind)]
+    return served_before(sorted(events, key=lambda event: event["id"]), read_served(paths.database))
+
+
+def _serve(paths: Paths, version: int, json: bool) -> None:
+    """Have the running appliance swap, or note it for the next start; prints which of the two was done."""
+    from tide_cli.drafts.manifest import version_name
+    from tide_cli.drafts.store import DraftStore
+
+    try:
+        text, now = order(paths, "/v1/drafts/use", {"version": version}), True
     except NotRunningError:
-        DraftStore(paths.drafts).verify(number)
+        DraftStore(paths.drafts).verify(version)
+        _serve_from_next_start(paths, version)
+        text, now = f"{version_name(version)} will be served from the next `tide up` on", False
+    if json:
+        print_json({"version": version_name(version), "now": now, "text": text})
+    else:
+        print(text)
+
+
+def _serve_from_next_start(paths: Paths, version: int) -> None:
+    from tide_cli.drafts.manifest import version_name
+    from tide_cli.supervisor.journal import Journal, read_served
+    from tide_cli.supervisor.lock import StateLock
+
     lock = StateLock(paths.lock)
     try:
+        data = {"version": version, "before": read_served(paths.database)}
         journal = Journal(paths.database)
-        journal.serve(number)
-        journal.note("use", f"{version_name(number)} asked for by the user", {"version": number})
+        journal.serve(version)
+        journal.note("use", f"{version_name(version)} asked for by the user", data)
         journal.close()
     finally:
         lock.release()
-    print(f"{version_name(number)} will be served from the next `tide up` on")

@@ -1,4 +1,8 @@
-"""The folder of published drafts: v0000, v0001, … each complete, checked by hash and never changed again."""
+"""The folder of published drafts: v0000, v0001, … each complete, checked by hash and never changed again.
+
+A version appears and disappears as a whole, by one rename; what a killed process left half done has another name, and
+is cleared away by the next one that takes the store's lock.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tide_cli.drafts.files import copy_file, sync_folder, write_file
 from tide_cli.drafts.manifest import (
     CONFIG_FILE,
     MANIFEST_FILE,
@@ -23,13 +29,14 @@ from tide_cli.drafts.manifest import (
     version_name,
     version_of_folder,
 )
+from tide_cli.drafts.marks import Marks, read_marks, write_marks
 from tide_cli.errors import TideError
 
 __all__ = ["DraftStore", "Manifest", "parse_version", "version_name"]
 
 _LOCK = ".lock"
 _UNFINISHED = ".publishing-"
-_CHUNK = 8 * 2**20
+_GOING = ".removing-"
 
 
 class DraftStore:
@@ -66,18 +73,14 @@ class DraftStore:
 
     def verify(self, version: int) -> None:
         """Compares every file with its hash. TideError naming the first that is missing, unreadable or different."""
-        files = self.manifest(version).files
-        for name in (WEIGHTS_FILE, CONFIG_FILE):
-            path = self.path(version) / name
-            if name not in files:
-                raise damaged(path, "the manifest has no hash of it")
-            try:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise damaged(path, error.strerror) from None
-            if digest != files[name]:
-                raise damaged(path, "its sha256 is not the one it was published with")
+        check_files(self.path(version), self.manifest(version))
+
+    def size(self, version: int) -> int:
+        """Bytes of a version's files on the disk; 0 where there are none."""
+        try:
+            return sum(entry.stat().st_size for entry in os.scandir(self.path(version)))
+        except FileNotFoundError:
+            return 0
 
     def publish(
         self,
@@ -100,7 +103,7 @@ class DraftStore:
         for name in (WEIGHTS_FILE, CONFIG_FILE):
             if not (folder / name).is_file():
                 raise TideError(f"{folder} is not a draft", why=f"it has no {name}")
-        try:
+        with self._writing("publish a draft"):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._locked():
                 unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
@@ -114,21 +117,64 @@ class DraftStore:
                         tokens=tokens,
                         gate=gate,
                         created=time.time(),
-                        files={name: _copy(folder / name, unfinished / name) for name in (WEIGHTS_FILE, CONFIG_FILE)},
+                        files={
+                            name: copy_file(folder / name, unfinished / name) for name in (WEIGHTS_FILE, CONFIG_FILE)
+                        },
                     )
-                    _write(unfinished / MANIFEST_FILE, manifest.to_json().encode())
-                    _sync(unfinished)
+                    write_file(unfinished / MANIFEST_FILE, manifest.to_json().encode())
+                    sync_folder(unfinished)
                     latest = self.latest()
                     version = 0 if latest is None else latest + 1
                     os.rename(unfinished, self.path(version))
-                    _sync(self.root)
+                    sync_folder(self.root)
                     return version
                 except BaseException:
                     shutil.rmtree(unfinished, ignore_errors=True)
                     raise
+
+    def remove(self, version: int) -> None:
+        """Remove a version for good; nothing happens where another process has done it. TideError where it cannot be.
+
+        The caller sees to it that nobody needs it (adaptation.retention).
+        """
+        with self._writing("remove a draft"), self._locked():
+            going = self.root / (_GOING + version_name(version))
+            try:
+                os.rename(self.path(version), going)
+            except FileNotFoundError:
+                return
+            sync_folder(self.root)
+            shutil.rmtree(going)
+            marks = self.marks()
+            if version in marks.pinned or version in marks.bad:
+                bad = {other: reason for other, reason in marks.bad.items() if other != version}
+                write_marks(self.root, Marks(marks.pinned - {version}, bad))
+
+    def marks(self) -> Marks:
+        """Pinned and bad versions. TideError where they cannot be read."""
+        return read_marks(self.root)
+
+    def pin(self, version: int, pinned: bool = True) -> None:
+        """Keep a version whatever happens, or no longer. TideError where there is none."""
+        self._mark(version, lambda m: replace(m, pinned=m.pinned | {version} if pinned else m.pinned - {version}))
+
+    def mark_bad(self, version: int, reason: str) -> None:
+        """Note that a version was taken out of service, and why. TideError where there is none."""
+        self._mark(version, lambda marks: replace(marks, bad={**marks.bad, version: reason}))
+
+    def _mark(self, version: int, change: Callable[[Marks], Marks]) -> None:
+        with self._writing("mark a draft"):
+            self._require(version)
+            with self._locked():
+                write_marks(self.root, change(self.marks()))
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise TideError(
-                f"cannot publish a draft in {self.root}", why=error.strerror, remedy="free some space there, or mend it"
+                f"cannot {what} in {self.root}", why=error.strerror, remedy="free some space there, or mend it"
             ) from None
 
     def _require(self, version: int) -> None:
@@ -142,43 +188,28 @@ class DraftStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the store's lock, and removes what a killed publisher left: it can be of nobody alive."""
+        """Holds the store's lock, and removes what a killed process left half done: it can be of nobody alive."""
         lock = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for leftover in self.root.glob(_UNFINISHED + "*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+            for prefix in (_UNFINISHED, _GOING):
+                for leftover in self.root.glob(prefix + "*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
             yield
         finally:
             os.close(lock)
 
 
-def _copy(source: Path, destination: Path) -> str:
-    """Copies a file, flushed to the disk, mode 0600, and returns the sha256 of what was written."""
-    digest = hashlib.sha256()
-    with source.open("rb") as reading, open(_new_file(destination), "wb") as writing:
-        while chunk := reading.read(_CHUNK):
-            digest.update(chunk)
-            writing.write(chunk)
-        writing.flush()
-        os.fsync(writing.fileno())
-    return digest.hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(_new_file(path), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _new_file(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Compares the files of a version with their hashes. TideError naming the first that is missing or different."""
+    for name in (WEIGHTS_FILE, CONFIG_FILE):
+        path = folder / name
+        if name not in manifest.files:
+            raise damaged(path, "the manifest has no hash of it")
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise damaged(path, error.strerror) from None
+        if digest != manifest.files[name]:
+            raise damaged(path, "its sha256 is not the one it was published with")

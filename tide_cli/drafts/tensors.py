@@ -68,3 +68,18 @@ def vocab_map_hash(d2t: Tensor) -> str:
 
 def _unfit(name: str, why: str) -> TideError:
     return TideError(f"the draft's tensor {name} does not fit", why=why, remedy="serve another version")
+
+
+def relative_changes(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float | None]:
+    """Name of each tensor to ‖after - before‖ / ‖before‖, in the order of the names.
+
+    None where one of them lacks it, or has it in another shape, or where only `before` is nothing but zeros.
+    """
+    changes: dict[str, float | None] = {}
+    for name in sorted(before.keys() | after.keys()):
+        changes[name] = None
+        if name in before and name in after and before[name].shape == after[name].shape:
+            old, new = before[name].double(), after[name].double()
+            change, norm = float((new - old).norm()), float(old.norm())
+            changes[name] = change / norm if norm else 0.0 if change == 0 else None
+    return changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tide_cli.adaptation.trigger import should_train
+from tide_cli.adaptation.trigger import TriggerRules, TriggerState, should_train
 from tide_cli.supervisor.messages import (
     Action,
     Answer,
@@ -59,7 +59,8 @@ class Learning:
         settled = engine is not None and self._wanted is None
         if not (settled and trainer_ready and not self.training) or self.served is None or self.paused:
             return []
-        decision = should_train(self.new_tokens, self.cycle_tokens)
+        trigger, rules = TriggerState(self.trained_at), TriggerRules(self.cycle_tokens)
+        decision = should_train(trigger, rules, total_tokens=self.totals.get("tokens", 0), now=0.0)
         if not decision.train and self._now_ticket is None:
             return []
         reason = "asked for by the user" if self._now_ticket is not None else decision.reason

@@ -22,6 +22,7 @@ from tide_cli.adaptation.speculation import (
     SpeculationRules,
     SpeculationState,
     choose,
+    draft_changed,
     expected_speedup,
     verified,
 )
@@ -124,7 +125,7 @@ class SpeculationControl:
         """Of a decode round. version: of the served draft, so that another one's acceptance is not held against it."""
         if version != self._version:
             self._version = version
-            self._state = SpeculationState.initial(self.rules, self.rules.most_steps)
+            self._state = draft_changed(self._state, self.rules)
             self._reason = "a new draft is served: what it gets accepted is not known yet"
         steps = (result.speculative_num_draft_tokens or 1) - 1
         correct = result.num_correct_drafts_per_req_cpu

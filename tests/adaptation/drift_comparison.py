@@ -1,0 +1,125 @@
+"""How soon a drift is noticed, and how often one is where there is none: `python tests/adaptation/drift_comparison.py`.
+
+With river (https://riverml.xyz, no dependency of TIDE's) on PYTHONPATH its ADWIN is compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+import numpy as np
+from simulated import STEPS, request
+
+from tide_cli.adaptation.drift import DriftRules, DriftState, observe
+
+Request = tuple[int, int]  # completion tokens, verify steps
+Detector = Callable[[int, int], bool]  # told a request; whether acceptance has fallen
+
+# acceptance lengths of a draft adapted to code, on code, SQL and two kinds of chat
+LEVELS = (1.77, 1.53, 1.37, 1.37)
+CHANGES = ((1.77, 1.37), (1.77, 1.44), (1.77, 1.53), (1.53, 1.37), (1.44, 1.37))
+BEFORE, AFTER = 500, 1000  # requests
+
+
+def averages(rules: DriftRules) -> Detector:
+    """TIDE's short and long average."""
+    state = DriftState()
+
+    def add(tokens: int, steps: int) -> bool:
+        nonlocal state
+        state, decision = observe(state, rules, tokens=tokens, steps=steps)
+        return decision.drifted
+
+    return add
+
+
+def adwin(delta: float, clock: int) -> Detector:
+    """river's ADWIN on each request's acceptance length; of the changes it reports the falls count."""
+    from river.drift import ADWIN
+
+    detector = ADWIN(delta=delta, clock=clock)
+
+    def add(tokens: int, steps: int) -> bool:
+        before = detector.estimation
+        detector.update((tokens / steps - 1) / STEPS)
+        return detector.drift_detected and detector.estimation < before
+
+    return add
+
+
+def mixed(chance: np.random.Generator, count: int, run: float) -> list[Request]:
+    """Steady traffic of all LEVELS, each kept for `run` requests on average."""
+    requests, level = [], LEVELS[0]
+    for _ in range(count):
+        if chance.random() < 1 / run:
+            level = LEVELS[int(chance.integers(len(LEVELS)))]
+        requests.append(request(chance, level))
+    return requests
+
+
+def falling(chance: np.random.Generator, before: float, after: float, over: int = 0) -> list[Request]:
+    """BEFORE requests at one level and AFTER at another, reached at once or in a line over so many requests."""
+    lengths = [before] * BEFORE + [
+        after + (before - after) * max(0.0, 1 - i / over) if over else after for i in range(AFTER)
+    ]
+    return [request(chance, length) for length in lengths]
+
+
+def false_alarms(make: Callable[[], Detector], requests: Sequence[Request]) -> int:
+    """Per 10,000 requests of steady traffic."""
+    detector = make()
+    return round(sum(detector(*one) for one in requests) * 10_000 / len(requests))
+
+
+def delays(make: Callable[[], Detector], series: Sequence[Sequence[Request]]) -> list[int]:
+    """Requests from the change to the first alarm after it, for each series; AFTER where there was none."""
+    found = []
+    for requests in series:
+        detector = make()
+        alarms = [at for at, one in enumerate(requests) if detector(*one)]
+        found.append(min((at - BEFORE for at in alarms if at >= BEFORE), default=AFTER))
+    return found
+
+
+def detectors() -> dict[str, Callable[[], Detector]]:
+    made = {
+        f"averages, ε = {epsilon:g}, {short}/{long}": partial(averages, DriftRules(epsilon, short, long, long / 2))
+        for short, long in ((1_500, 15_000), (3_000, 30_000))
+        for epsilon in (0.05, 0.10, 0.15)
+    }
+    try:
+        adwin(0.002, 32)
+    except ImportError:
+        return made
+    return made | {
+        f"ADWIN, δ = {delta:g}, clock {clock}": partial(adwin, delta, clock)
+        for delta in (0.002, 0.2)
+        for clock in (32, 1)
+    }
+
+
+def main() -> None:
+    chance = np.random.default_rng(0)
+    steady = {
+        "one level": [request(chance, 1.77) for _ in range(10_000)],
+        "mixed": mixed(chance, 10_000, 1),
+        "runs of 5": mixed(chance, 10_000, 5),
+        "runs of 20": mixed(chance, 10_000, 20),
+    }
+    changes = {f"{a} to {b}": [falling(chance, a, b) for _ in range(40)] for a, b in CHANGES}
+    changes["1.77 to 1.44 over 200"] = [falling(chance, 1.77, 1.44, 200) for _ in range(40)]
+    print(f"false alarms per 10,000 requests: {', '.join(steady)}")
+    print(f"requests until noticed, median (missed within {AFTER}, of 40): {'; '.join(changes)}")
+    for name, make in detectors().items():
+        alarms = " ".join(f"{false_alarms(make, requests):>4}" for requests in steady.values())
+        cells = []
+        for series in changes.values():
+            found = delays(make, series)
+            cells.append(f"{median(found):.0f} ({found.count(AFTER)})")
+        print(f"{name:<32}{alarms}   {'; '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from functools import partial
+from statistics import median
+
+import numpy as np
+import pytest
+from drift_comparison import averages, delays, falling, false_alarms, mixed
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated import request
+
+from tide_cli.adaptation.drift import DriftRules, DriftState, draft_changed, observe, settled
+
+RULES = DriftRules()
+make = partial(averages, RULES)
+
+
+def seen(length: float, steps: int, state: DriftState | None = None) -> DriftState:
+    for _ in range(steps // 100):
+        state, decision = observe(state or DriftState(), RULES, tokens=100 * length, steps=100)
+        assert not decision.drifted
+    return state
+
+
+def test_steady_traffic_raises_hardly_an_alarm():
+    chance = np.random.default_rng(1)
+    # published in the docstring of drift.py: 0 at one level, 1 in mixed traffic, 4 in runs of five, per 10,000
+    assert false_alarms(make, [request(chance, 1.77) for _ in range(5_000)]) <= 2
+    assert false_alarms(make, mixed(chance, 5_000, 1)) <= 6
+    assert false_alarms(make, mixed(chance, 5_000, 5)) <= 16
+
+
+@pytest.mark.parametrize(("before", "after", "within"), [(1.77, 1.37, 40), (1.77, 1.44, 50), (1.77, 1.53, 100)])
+def test_a_fall_is_noticed_within_some_dozens_of_requests(before: float, after: float, within: int):
+    chance = np.random.default_rng(2)
+    found = delays(make, [falling(chance, before, after) for _ in range(12)])
+    assert median(found) <= within
+
+
+def test_a_rise_is_no_drift():
+    chance = np.random.default_rng(3)
+    detector = make()
+    assert not any(detector(*one) for one in falling(chance, 1.44, 1.77))
+
+
+def test_what_is_collected_when():
+    state = DriftState()
+    assert state.collecting  # at the start
+    state = settled(seen(1.8, 20_000))
+    assert not state.collecting
+    while state.seen:  # the averages begin anew at the alarm
+        state, decision = observe(state, RULES, tokens=140, steps=100)
+    assert (decision.drifted, state.collecting) == (True, True)
+    assert "fallen by more than 0.1" in decision.reason
+
+
+def test_nothing_is_decided_before_the_warm_up():
+    state = DriftState()
+    for _ in range(149):
+        state, decision = observe(state, RULES, tokens=300 if state.seen < 5_000 else 100, steps=100)
+        assert not decision.drifted
+    state, decision = observe(state, RULES, tokens=100, steps=100)
+    assert decision.drifted
+
+
+def test_another_draft_begins_anew_but_is_no_reason_to_collect():
+    state = draft_changed(settled(seen(1.8, 20_000)))
+    assert (state.collecting, state.seen, state.long) == (False, 0.0, 0.0)
+    seen(1.2, 20_000, state)
+
+
+@given(st.lists(st.tuples(st.floats(0, 4), st.integers(0, 400)), max_size=40), st.integers(2, 5))
+def test_how_the_traffic_is_cut_does_not_matter(stretches: list[tuple[float, int]], pieces: int):
+    """The averages of even traffic are the same in one observation as in several, and lie within what was seen."""
+    rules = DriftRules(epsilon=9)
+    whole = cut = DriftState()
+    for length, steps in stretches:
+        whole, _ = observe(whole, rules, tokens=length * steps, steps=steps)
+        for _ in range(pieces):
+            cut, _ = observe(cut, rules, tokens=length * steps / pieces, steps=steps / pieces)
+    assert cut.seen == pytest.approx(whole.seen)
+    lengths = [length for length, steps in stretches if steps]
+    for state in (whole, cut):
+        for average in (state.short, state.long):
+            assert not lengths or min(lengths) - 1e-6 <= average <= max(lengths) + 1e-6
+    assert cut.long == pytest.approx(whole.long, abs=0.05)
+
+
+def test_the_state_survives_json_and_decides_the_same():
+    state = seen(1.8, 20_000)
+    again = DriftState.from_json(json.loads(json.dumps(state.to_json())))
+    assert again == state
+    assert observe(again, RULES, tokens=5, steps=4) == observe(state, RULES, tokens=5, steps=4)
+    with pytest.raises(ValueError, match="observation"):
+        observe(state, RULES, tokens=-1, steps=1)

@@ -1,0 +1,206 @@
+"""`tide drafts …` beside a running appliance and without one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from commands import ROOT, tide
+from safetensors.torch import save_file
+from scripted import publish
+from scripted_process import ScriptedAppliance
+
+from tide_cli.drafts.checks import draft_shapes
+from tide_cli.drafts.store import DraftStore
+from tide_cli.drafts.tensors import vocab_map_hash
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "vocab_size": 32,
+    "draft_vocab_size": 12,
+}
+
+
+def eagle3(folder: Path, seed: int, d2t: torch.Tensor | None = None) -> Path:
+    """A draft of random weights."""
+    folder.mkdir()
+    chance = torch.Generator().manual_seed(seed)
+    tensors = {name: torch.randn(*size, generator=chance) for name, size in draft_shapes(CONFIG).items()}
+    tensors |= {"d2t": torch.arange(12) if d2t is None else d2t, "t2d": torch.ones(32, dtype=torch.bool)}
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder with v0000 < v0001, both real drafts."""
+    store = DraftStore(tmp_path / "state" / "drafts")
+    for parent in (None, 0):
+        store.publish(
+            eagle3(tmp_path / f"made{parent}", seed=1 if parent is None else 2),
+            parent=parent,
+            target="tiny",
+            target_revision="r1",
+            vocab_map_hash=vocab_map_hash(torch.arange(12)),
+            samples=3,
+            tokens=70,
+            gate=None if parent is None else {"gain": 0.25, "reason": "gains"},
+        )
+    return tmp_path / "state"
+
+
+def read(*arguments: object) -> object:
+    answer = tide(*arguments, "--json")
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def test_show_and_diff(state: Path) -> None:
+    where = ("--state-dir", state)
+    shown = read("drafts", "show", "v0001", *where)
+    assert (shown["version"], shown["lineage"], shown["served"], shown["tokens"]) == ("v0001", ["v0000"], False, 70)
+    text = tide("drafts", "show", "1", *where).stdout
+    assert "descends from      v0000" in text
+    assert "gate: gain         0.25" in text
+    assert "12 of the target's 32 tokens" in text
+    compared = read("drafts", "diff", "0", "1", *where)
+    assert compared["same_vocab_map"] is True
+    assert compared["tensors"]["d2t"] == 0 < compared["tensors"]["fc.weight"]
+    text = tide("drafts", "diff", "0", "1", *where).stdout
+    assert text.splitlines()[0].split() == ["v0000", "v0001", "change"]
+    assert "vocabulary map" in text
+
+
+def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
+    where = ("--state-dir", state)
+    out = tmp_path / "out"
+    assert tide("drafts", "export", "1", out, *where).returncode == 0
+    refused = tide("drafts", "export", "1", out, *where)
+    assert (refused.returncode, "not an empty folder" in refused.stderr) == (2, True)
+    imported = tide("drafts", "import", out, *where)
+    assert (imported.returncode, imported.stdout, imported.stderr) == (0, "v0002\n", "")
+    shown = read("drafts", "show", "2", *where)
+    assert (shown["lineage"], shown["gate"], shown["served"], shown["target"]) == ([], None, False, "tiny")
+    assert shown["files"] == read("drafts", "show", "1", *where)["files"]
+
+    tide("drafts", "use", "1", *where)
+    other = eagle3(tmp_path / "other", 5, d2t=torch.arange(12) + 1)
+    imported = tide("drafts", "import", other, "--json", *where)
+    assert json.loads(imported.stdout) == {"version": "v0003", "swappable": False}
+    assert "vocabulary map, shape or dtype is not that of v0001" in imported.stderr
+    (other / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 4}))
+    refused = tide("drafts", "import", other, *where)
+    assert (refused.returncode, "does not belong to tiny" in refused.stderr) == (1, True)
+    assert len(refused.stderr.splitlines()) == 2
+
+
+def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
+    where = ("--state-dir", state)
+    for parent in range(1, 6):
+        publish(state / "drafts", parent, tmp_path / "scratch")
+    tide("drafts", "use", "5", *where)  # v0004 is its parent
+    tide("drafts", "use", "2", *where)  # v0001 is its parent, v0005 was served before
+    assert tide("drafts", "pin", "0", *where).returncode == 0
+    plan = read("drafts", "gc", "--keep", "1", "--dry-run", *where)
+    assert [row["version"] for row in plan["removed"]] == ["v0003", "v0004"]
+    assert plan["kept"] == {
+        "v0000": "pinned",
+        "v0001": "parent of the served one",
+        "v0002": "served",
+        "v0005": "served before",
+        "v0006": "newest",
+    }
+    assert plan["dry_run"] is True
+    assert len(DraftStore(state / "drafts").versions()) == 7
+    assert "would be removed" in tide("drafts", "gc", "--keep", "1", "--dry-run", *where).stdout
+
+    tide("drafts", "unpin", "0", *where)
+    assert {row["version"] for row in read("drafts", "ls", *where) if row["pinned"]} == set()
+    assert [row["version"] for row in read("drafts", "gc", "--keep", "5", *where)["removed"]] == ["v0000", "v0003"]
+    assert [row["version"] for row in read("drafts", "ls", *where)] == ["v0001", "v0002", "v0004", "v0005", "v0006"]
+    assert read("drafts", "gc", "--keep", "5", *where)["removed"] == []
+
+
+def test_back_and_forth_without_an_appliance(state: Path) -> None:
+    where = ("--state-dir", state)
+    refused = tide("drafts", "rollback", *where)
+    assert (refused.returncode, "nothing was ever served" in refused.stderr) == (1, True)
+    tide("drafts", "use", "0", *where)
+    refused = tide("drafts", "rollback", *where)
+    assert (refused.returncode, "v0000 is the first one served" in refused.stderr) == (1, True)
+    tide("drafts", "use", "1", *where)
+    assert "v0000 will be served" in tide("drafts", "rollback", *where).stdout
+    back = read("drafts", "rollback", *where)
+    assert back == {"version": "v0001", "now": False, "text": "v0001 will be served from the next `tide up` on"}
+    DraftStore(state / "drafts").remove(0)
+    refused = tide("drafts", "rollback", *where)
+    assert (refused.returncode, "v0000 was removed" in refused.stderr) == (1, True)
+
+
+def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    where = ("--state-dir", appliance.paths.state)
+    for parent in (0, 1, 2, 3):
+        publish(appliance.paths.drafts, parent, appliance.folder / "scratch")
+    assert tide("drafts", "use", "1", *where).stdout == "v0001 is served\n"
+    assert tide("drafts", "use", "3", *where).stdout == "v0003 is served\n"
+    assert tide("drafts", "rollback", *where).stdout == "v0001 is served\n"
+    assert appliance.status()["drafts"]["served"] == 1
+    removed = read("drafts", "gc", "--keep", "1", *where)["removed"]
+    assert [row["version"] for row in removed] == ["v0002"]  # v0000 is a parent, v0003 the way back, v0004 the newest
+    assert read("drafts", "rollback", *where) == {"version": "v0003", "now": True, "text": "v0003 is served"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["show", "7"], 1, "no draft v0007"),
+        (["diff", "1", "7"], 1, "no draft v0007"),
+        (["pin", "7"], 1, "no draft v0007"),
+        (["unpin", "x"], 2, "not a draft version"),
+        (["export", "7", "nowhere"], 1, "no draft v0007"),
+        (["import", "/no/such/folder"], 1, "/no/such/folder/config.json"),
+        (["gc", "--keep", "0"], 2, "--keep"),
+    ],
+)
+def test_refusals(state: Path, arguments: list[str], code: int, words: str) -> None:
+    answer = tide("drafts", *arguments, "--state-dir", state)
+    assert (answer.returncode, words in answer.stderr, answer.stdout) == (code, True, "")
+    assert len(answer.stderr.splitlines()) <= 2
+
+
+def test_without_a_store(tmp_path: Path) -> None:
+    for arguments in (["show", "0"], ["pin", "0"], ["rollback"], ["import", str(tmp_path)]):
+        answer = tide("drafts", *arguments, "--state-dir", tmp_path / "none")
+        assert answer.returncode == 1, arguments
+        assert len(answer.stderr.splitlines()) == 2
+    assert read("drafts", "gc", "--state-dir", tmp_path / "none") == {"dry_run": False, "removed": [], "kept": {}}
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls"], ["show", "1"], ["pin", "1"], ["export", "1", "out"], ["gc"], ["rollback"]]
+)
+def test_what_reads_no_tensor_imports_no_torch(tmp_path: Path, state: Path, arguments: list[str]) -> None:
+    code = f"""
+import sys
+from tide_cli.cli import main
+try:
+    main(["drafts", *{arguments!r}, "--state-dir", {str(state)!r}])
+except SystemExit:
+    print([name for name in ("torch", "numpy", "fastapi", "safetensors") if name in sys.modules], file=sys.stderr)
+"""
+    environment = {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert answer.stderr.splitlines()[-1] == "[]"

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tide_cli.drafts.history import served_before
+
+
+def swap(version: int, before: int | None) -> dict:
+    return {"kind": "swap", "data": {"version": version, "before": before}}
+
+
+def test_the_last_change_to_the_served_version_counts():
+    wish = {"kind": "use", "data": {"version": 3}}
+    assert served_before([], 0) is None
+    assert served_before([swap(0, None)], 0) is None
+    assert served_before([swap(1, 0), swap(2, 1)], 2) == 1
+    assert served_before([swap(1, 0), wish], 1) == 0
+    assert served_before([swap(2, 1), swap(1, 2), swap(2, 2)], 2) == 1  # the same one again is no change
+    assert served_before([swap(2, 1)], 7) is None
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=12))
+def test_going_back_twice_leads_where_one_was(served: list[int]):
+    events = [swap(now, before) for before, now in pairwise(served) if now != before]
+    back = served_before(events, served[-1])
+    if not events:
+        assert back is None
+        return
+    assert back == events[-1]["data"]["before"]
+    assert served_before([*events, swap(back, served[-1])], back) == served[-1]

@@ -1,0 +1,116 @@
+"""On drift: whether a version that was kept suits the present traffic better than the served one.
+
+Walking a version over the newest samples costs as much as the gate, so only a few are walked, the ones most different
+from the served draft and from each other first. The best that passes the gate's rule is put into service at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tide_cli.adaptation.gate import GateDecision, Walk, decide
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is known of a version without reading its weights.
+
+    parent: the version its training started from; al: acceptance length by domain or condition, as gates measured it.
+    """
+
+    version: int
+    parent: int | None
+    vocab_map_hash: str
+    al: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class WalkOrder:
+    """versions: to be walked, in this order; reason: in words."""
+
+    versions: tuple[int, ...]
+    reason: str
+
+
+def walk_order(kept: Sequence[Kept], served: int, limit: int, bad: Collection[int] = ()) -> WalkOrder:
+    """At most `limit` versions, each the one most different from the served one and from those before it.
+
+    Versions that are bad or have another vocabulary map than the served one cannot be put into service and are left
+    out. Of equally different ones the newer comes first. ValueError where `served` is not among `kept`.
+    """
+    known = {version.version: version for version in kept}
+    if served not in known:
+        raise ValueError(f"v{served:04d} is not among the kept versions")
+    same_map = known[served].vocab_map_hash
+    left = {v for v, k in known.items() if v != served and v not in bad and k.vocab_map_hash == same_map}
+    candidates, chosen = len(left), [served]
+    while left and len(chosen) <= limit:
+        # the served one and those chosen are what a further one has to differ from
+        distance = {v: min(_difference(known, v, other) for other in chosen) for v in left}
+        chosen.append(max(left, key=lambda v: (distance[v], v)))
+        left.remove(chosen[-1])
+    names = ", ".join(f"v{version:04d}" for version in chosen[1:]) or "none"
+    return WalkOrder(tuple(chosen[1:]), f"{names} of {candidates} kept versions, the most different first")
+
+
+def _difference(known: Mapping[int, Kept], one: int, other: int) -> tuple[float, int]:
+    """First by acceptance length, averaged over what both were measured on (0 if nothing); then by steps of descent."""
+    left, right = known[one].al, known[other].al
+    shared = left.keys() & right.keys()
+    by_length = sum(abs(left[name] - right[name]) for name in shared) / len(shared) if shared else 0.0
+    up, down = _descent(known, one), _descent(known, other)
+    common = min((up[v] + down[v] for v in up.keys() & down.keys()), default=len(up) + len(down))
+    return by_length, common
+
+
+def _descent(known: Mapping[int, Kept], version: int) -> dict[int, int]:
+    """A version and its ancestors, as far as they are known, each with the steps up to it."""
+    steps: dict[int, int] = {}
+    at: int | None = version
+    while at is not None and at not in steps:
+        steps[at] = len(steps)
+        at = known[at].parent if at in known else None
+    return steps
+
+
+@dataclass(frozen=True)
+class PoolDecision:
+    """version: to be served from now on, None where the served one stays; gates: the verdict on each version walked."""
+
+    version: int | None
+    gates: Mapping[int, GateDecision]
+    reason: str
+
+
+def choose_version(
+    walked: Mapping[int, Sequence[Walk]],
+    served: Sequence[Walk],
+    *,
+    confidence: float,
+    old_walked: Mapping[int, Sequence[Walk]] | None = None,
+    old_served: Sequence[Walk] = (),
+    **rules: Any,
+) -> PoolDecision:
+    """The version with the highest lower bound of gain among those that pass the gate; walks and `rules` as there.
+
+    The gate's error is shared among the versions, so that looking at many does not make a wrong one likelier.
+    """
+    share = 1 - (1 - confidence) / max(1, len(walked))
+    gates = {
+        version: decide(
+            walks,
+            served,
+            confidence=share,
+            old_candidate=old_walked[version] if old_walked else (),
+            old_served=old_served if old_walked else (),
+            **rules,
+        )
+        for version, walks in walked.items()
+    }
+    passed = {version: gate.lower_bound for version, gate in gates.items() if gate.passed and gate.lower_bound}
+    if not passed:
+        return PoolDecision(None, gates, f"none of {len(gates)} kept versions passed the gate")
+    version = max(passed, key=lambda v: (passed[v], v))
+    return PoolDecision(version, gates, f"v{version:04d}: {gates[version].reason}")

@@ -1,0 +1,160 @@
+"""Commands that change the store of draft versions or carry versions in and out: pin, unpin, export, import, gc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tide_cli.cli.drafts import Version, drafts_app, previously_served
+from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
+from tide_cli.errors import TideError
+
+if TYPE_CHECKING:
+    from tide_cli.adaptation.retention import Retention
+    from tide_cli.drafts.store import DraftStore
+    from tide_cli.paths import Paths
+
+_IMPORT_REMEDY = "DIR holds an EAGLE3 draft of the appliance's target: config.json and model.safetensors"
+
+
+@drafts_app.command("pin")
+def pin(version: Version, state_dir: StateDir = None, config: Config = None) -> None:
+    """Keep a version whatever `tide drafts gc` is told."""
+    _pin(version, state_dir, config, pinned=True)
+
+
+@drafts_app.command("unpin")
+def unpin(version: Version, state_dir: StateDir = None, config: Config = None) -> None:
+    """Let `tide drafts gc` remove a version again."""
+    _pin(version, state_dir, config, pinned=False)
+
+
+def _pin(version: str, state_dir: Path | None, config: Path | None, pinned: bool) -> None:
+    from tide_cli.drafts.store import DraftStore, parse_version, version_name
+
+    number = parse_version(version)
+    DraftStore(appliance_paths(state_dir, config).drafts).pin(number, pinned)
+    complain([f"{version_name(number)} is {'pinned' if pinned else 'not pinned any more'}"])
+
+
+@drafts_app.command("export")
+def export(
+    version: Version,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    state_dir: StateDir = None,
+    config: Config = None,
+) -> None:
+    """Write a version as a folder that SGLang can load.
+
+    config.json and model.safetensors are what --speculative-draft-model-path takes. Only you can read them, as in the
+    store: they were learned from your traffic.
+    """
+    from tide_cli.drafts.export import export_draft
+    from tide_cli.drafts.store import DraftStore, parse_version, version_name
+
+    number = parse_version(version)
+    export_draft(DraftStore(appliance_paths(state_dir, config).drafts), number, folder)
+    complain([f"{version_name(number)} is in {folder}; SGLang takes it with --speculative-draft-model-path"])
+
+
+@drafts_app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an EAGLE3 draft.")],
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Check a draft made elsewhere and add it.
+
+    It becomes a version without a parent, and is not served until `tide drafts use` says so.
+    """
+    from tide_cli.drafts.describe import read_config
+    from tide_cli.drafts.store import DraftStore, version_name
+    from tide_cli.supervisor.journal import read_served
+
+    paths = appliance_paths(state_dir, config)
+    store = DraftStore(paths.drafts)
+    newest = store.latest()
+    if newest is None:
+        why = "the store is empty, so nothing says which target it is for"
+        remedy = "`tide up --draft DIR` starts an appliance with it"
+        raise TideError(f"{folder} is not imported", why=why, remedy=remedy)
+    from tide_cli.drafts.checks import publish_foreign, same_make
+
+    known = store.manifest(newest)
+    version = publish_foreign(
+        folder.expanduser(),
+        store,
+        target=known.target,
+        target_revision=known.target_revision,
+        target_config=read_config(store.path(newest)),  # hidden size and vocabulary of a draft are its target's
+        remedy=_IMPORT_REMEDY,
+    )
+    served = read_served(paths.database)
+    swappable = served not in store.versions() or same_make(store.path(served), store.path(version))
+    if json:
+        print_json({"version": version_name(version), "swappable": swappable})
+    else:
+        print(version_name(version))
+    if not swappable and served is not None:
+        complain(
+            [
+                f"its vocabulary map, shape or dtype is not that of {version_name(served)}, which is served",
+                "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
+            ]
+        )
+
+
+@drafts_app.command("gc")
+def gc(
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Versions to keep.")] = 8,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Remove old versions.
+
+    Whatever --keep says, these stay: the served version, the one served before it, its parent, pinned ones, the newest.
+    """
+    from tide_cli.drafts.store import DraftStore, version_name
+
+    paths = appliance_paths(state_dir, config)
+    store = DraftStore(paths.drafts)
+    plan = _retention(store, paths, keep)
+    rows: list[dict[str, Any]] = []
+    for version in plan.remove:
+        size = store.size(version)
+        if not dry_run:
+            if version not in _retention(store, paths, keep).remove:
+                continue  # put into service or pinned meanwhile
+            store.remove(version)
+        rows.append({"version": version_name(version), "bytes": size})
+    kept = {version_name(version): plan.keep[version] for version in sorted(plan.keep)}
+    if json:
+        print_json({"dry_run": dry_run, "removed": rows, "kept": kept})
+        return
+    done = "would be removed" if dry_run else "removed"
+    what = [(row["version"], f"{done}, {row['bytes'] / 2**20:.1f} MiB") for row in rows]
+    print_table(("version", ""), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
+
+
+def _retention(store: DraftStore, paths: Paths, keep: int) -> Retention:
+    from tide_cli.adaptation.retention import retain
+    from tide_cli.drafts.describe import lineage
+    from tide_cli.supervisor.journal import read_served
+
+    served, marks = read_served(paths.database), store.marks()
+    ancestors = [] if served is None else lineage(store, served)
+    return retain(
+        store.versions(),
+        keep,
+        served=served,
+        previous=previously_served(paths),
+        parent=ancestors[0] if ancestors else None,
+        pinned=marks.pinned,
+        bad=marks.bad,
+    )

@@ -1,0 +1,138 @@
+"""Whether an EAGLE3 draft made elsewhere can be served beside a target, and taking it into the store. Needs torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tide_cli.drafts.manifest import CONFIG_FILE, Manifest
+from tide_cli.drafts.store import DraftStore, check_files
+from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.errors import TideError
+
+REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.safetensors"
+
+
+def publish_foreign(
+    folder: Path, store: DraftStore, *, target: str, target_revision: str, target_config: Mapping[str, Any], remedy: str
+) -> int:
+    """Check the draft in `folder` against the target and publish it without a parent; returns its version.
+
+    target_config: at least hidden_size and vocab_size. TideError, ending with `remedy`, names what does not fit.
+    """
+    config = read_json(folder / CONFIG_FILE, remedy)
+    for name in ("hidden_size", "vocab_size"):
+        if config.get(name) != target_config.get(name):
+            why = f"its {name} is {config.get(name)}, the target's {target_config.get(name)}"
+            raise TideError(f"the draft {folder} does not belong to {target}", why=why, remedy=remedy)
+    if (manifest := _exported(folder)) is not None:
+        if manifest.target != target:
+            why = f"it was trained on {manifest.target}"
+            raise TideError(f"the draft {folder} does not belong to {target}", why=why, remedy=remedy)
+        check_files(folder, manifest)
+    tensors = read_draft(folder)
+    try:
+        check_tensors(tensors, config)
+    except TideError as error:
+        what = f"the draft {folder} cannot be served: {error.what}"
+        raise TideError(what, why=error.why, remedy=remedy) from None
+    return store.publish(
+        folder,
+        parent=None,
+        target=target,
+        target_revision=target_revision,
+        vocab_map_hash=vocab_map_hash(tensors["d2t"]),
+        samples=0,
+        tokens=0,
+        gate=None,
+    )
+
+
+def same_make(one: Path, other: Path) -> bool:
+    """Whether a running engine can put the draft in one folder in the place of that in the other.
+
+    It cannot where shapes, dtypes or vocabulary map differ. TideError where one cannot be read.
+    """
+    tensors, others = read_draft(one), read_draft(other)
+    return draft_kinds(tensors) == draft_kinds(others) and torch.equal(tensors["d2t"], others["d2t"])
+
+
+def _exported(folder: Path) -> Manifest | None:
+    """What `tide drafts export` wrote beside a draft; None for one from elsewhere."""
+    try:
+        return Manifest.read(folder)
+    except TideError:
+        return None
+
+
+def check_tensors(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """Refuses tensors that are not those of a draft with this config.json, in any floating dtype: the engine casts.
+
+    TideError names the first that is wrong.
+    """
+    kinds, shapes = draft_kinds(tensors), draft_shapes(config)
+    expected = {name: (shape, kinds[name][1] if name in kinds else torch.float32) for name, shape in shapes.items()}
+    check_draft(tensors, expected)
+    check_vocabulary_map(tensors["d2t"], config["vocab_size"])
+
+
+def check_vocabulary_map(d2t: Tensor, vocab_size: int) -> None:
+    """d2t [draft tokens] holds how far the target's id of each lies above its own: the ids must ascend."""
+    if not d2t.is_floating_point():
+        ids = d2t.long() + torch.arange(len(d2t))
+        if ids[0] >= 0 and ids[-1] < vocab_size and bool((ids.diff() > 0).all()):
+            return
+    why = f"d2t must map its {len(d2t)} tokens to ascending ids below {vocab_size}"
+    raise TideError("its vocabulary map is wrong", why=why)
+
+
+def draft_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Tensor name to shape of a one-layer EAGLE3 draft with this config.json (SGLang's LlamaForCausalLMEagle3)."""
+    hidden, inner, heads = (_size(config, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    vocabulary, drafted = _size(config, "vocab_size"), _size(config, "draft_vocab_size")
+    head = _size(config, "head_dim", hidden // heads)
+    query, key = heads * head, _size(config, "num_key_value_heads", heads) * head
+    layer = {
+        **dict.fromkeys(("hidden_norm.weight", "input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,)),
+        "self_attn.q_proj.weight": (query, 2 * hidden),
+        "self_attn.k_proj.weight": (key, 2 * hidden),
+        "self_attn.v_proj.weight": (key, 2 * hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+    }
+    return {f"midlayer.{name}": size for name, size in layer.items()} | {
+        "fc.weight": (hidden, 3 * hidden),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (drafted, hidden),
+        "d2t": (drafted,),
+        "t2d": (vocabulary,),
+    }
+
+
+def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A positive number of the configuration; what is absent or null is the default where there is one."""
+    value = config.get(name)
+    value = default if value is None else value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    why = f"{name} is missing" if value is None else f"{name} is {value!r}, not a positive number"
+    raise TideError("its config.json is not that of an EAGLE3 draft", why=why)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file. TideError, ending with `remedy`, where there is none."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise TideError(f"cannot read {path}", why=why, remedy=remedy) from None
+    if not isinstance(content, dict):
+        raise TideError(f"cannot read {path}", why="it is no JSON object", remedy=remedy)
+    return content
