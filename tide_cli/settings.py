@@ -74,6 +74,10 @@ class Settings(BaseSettings):
     )
 
     # devices
+    gpus: str | None = Field(None, description="GPUs that may be used, e.g. 0-3, or 'cpu'; none: all of them")
+    serve_gpus: str | None = Field(None, description="GPUs of the engine, e.g. 0,1; none: chosen by the plan")
+    train_gpus: str | None = Field(None, description="GPU of the trainer, or 'cpu'; none: chosen by the plan")
+    tp: int | None = Field(None, ge=1, description="GPUs one copy of the target is spread over; none: by the plan")
     serve_cores: str | None = Field(None, description="CPU cores of the engine, e.g. 0-3; none: chosen by the plan")
     train_cores: str | None = Field(None, description="CPU cores of the trainer; none: chosen by the plan")
 

@@ -50,7 +50,7 @@ except SystemExit:
         (["up", "--target", "smollm"], 2, "smollm2-135m"),
         (["up", "--wait"], 2, "--detach"),
         (["up", "--config", "/no/such/file"], 2, "/no/such/file"),
-        (["up", "--serve-cores", "7-3"], 2, "serve_cores"),
+        (["up", "--serve-cores", "7-3"], 2, "--serve-cores"),
         (["up", "--", "--port", "1"], 2, "use --port before the `--`"),
         (["up", "smollm2-135m"], 2, "unexpected argument"),
         (["up", "--draft", "/no/such/draft"], 2, "/no/such/draft"),
@@ -118,8 +118,8 @@ def test_the_options_of_up_are_settings() -> None:
     assert options - extra <= set(Settings.model_fields)
     assert options == extra | {
         "target", "draft", "state_dir", "cache_dir", "host", "port", "dtype", "context_length", "max_running_requests",
-        "serve_cores", "train_cores", "spool_size", "cycle_tokens", "cycle_seconds", "capture", "training",
-        "speculation", "sglang_arguments",
+        "gpus", "serve_gpus", "train_gpus", "tp", "serve_cores", "train_cores", "spool_size", "cycle_tokens",
+        "cycle_seconds", "capture", "training", "speculation", "sglang_arguments",
     }  # fmt: skip
 
 

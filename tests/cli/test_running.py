@@ -72,6 +72,18 @@ def test_a_followed_log_grows(appliance: ScriptedAppliance) -> None:
             follower.terminate()
 
 
+def test_followed_events_are_one_json_object_a_line(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    command = [sys.executable, "-m", "tide_cli", "events", "-f", "--json", "--state-dir", str(appliance.paths.state)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            assert json.loads(follower.stdout.readline())["kind"] == "started"
+            appliance.end()
+            assert any(json.loads(line)["kind"] == "stop" for line in follower.stdout)
+        finally:
+            follower.terminate()
+
+
 def test_the_plain_lines_of_the_foreground(appliance: ScriptedAppliance) -> None:
     appliance.up()
     code, output = appliance.end()

@@ -147,7 +147,7 @@ def test_a_bad_setting_is_named(start_demo: Callable[..., Demo]) -> None:
     demo = start_demo(TIDE_SERVE_CORES="9999")
     code, errors = demo.end()
     assert code == 2
-    assert "serve_cores" in errors
+    assert "--serve-cores" in errors
     assert demo.left() == []
 
 

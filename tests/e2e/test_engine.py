@@ -244,3 +244,20 @@ def test_a_client_that_goes_away_leaves_no_sample(appliance: Appliance) -> None:
     else:
         pytest.fail("the aborted request was not noticed")
     assert state["samples"] == before["samples"]
+
+
+def test_the_phases_of_the_start_are_told(appliance: Appliance) -> None:
+    """SGLang's log still has the lines that begin a phase."""
+    (ready,) = appliance.events("ready")
+    phases = ready["data"]["phases"]
+    assert list(phases)[-6:] == ["imports", "devices", "weights", "kv_cache", "warm_up", "first_token"]
+    spent = sum(phases[phase] for phase in list(phases)[-6:])
+    assert spent == pytest.approx(ready["data"]["seconds"], abs=2)  # its stamps are whole seconds
+
+
+def test_arguments_that_sglang_does_not_know_end_the_start_at_once(cache: Path, tmp_path: Path) -> None:
+    other = Appliance(tmp_path, cache)
+    done = other.tide("up", "--no-speculation", "--port", other.port, "--", "--bogus", 3, check=False)
+    assert done.returncode == 1
+    assert "SGLang does not accept its arguments: unrecognized arguments: --bogus 3" in done.stderr
+    assert len(done.stderr.splitlines()) == 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tide_cli.engine.launch import STAND_INS, engine_command
 from tide_cli.engine.plugin.config import ENVIRONMENT_VARIABLE, EngineConfig
-from tide_cli.hardware.planner import Partition, Plan
+from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.settings import load_settings
 from tide_cli.targets import PreparedTarget
 
@@ -92,4 +93,22 @@ def test_gpus_get_neither(tmp_path: Path) -> None:
     assert "--device" not in started.argv
     assert value(started.argv, "--tp-size") == "2"
     assert value(started.argv, "--dtype") == "bfloat16"
-    assert "--max-total-tokens" not in started.argv
+    # without figures in the plan SGLang uses its own
+    assert not {"--max-total-tokens", "--mem-fraction-static", "--chunked-prefill-size"} & set(started.argv)
+
+
+def test_the_figures_of_a_plan_are_passed_on(tmp_path: Path) -> None:
+    planned = replace(GPUS, max_total_tokens=4096, mem_fraction_static=0.8, prefill_tokens=2048)
+    started = command(tmp_path, planned)
+    assert value(started.argv, "--max-total-tokens") == "4096"
+    assert value(started.argv, "--mem-fraction-static") == "0.800"
+    assert value(started.argv, "--chunked-prefill-size") == "2048"
+    # the plan reckons with the fullest GPU, so SGLang need not refuse unequal ones
+    assert started.env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] == "false"
+
+
+def test_a_shown_command_leaves_the_disk_alone(tmp_path: Path) -> None:
+    chosen = load_settings({"state_dir": tmp_path / "state", "cache_dir": tmp_path})
+    target = PreparedTarget("t", tmp_path, "r1", 576, 49152, 30, 8192)
+    engine_command(chosen, target, CPU, served_version=0, run="r", spool_size=1, write=False)
+    assert list(tmp_path.iterdir()) == []

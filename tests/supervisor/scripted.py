@@ -9,6 +9,7 @@ supervisor's wall clock is off by the seconds in FOLDER/clock.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -61,6 +62,7 @@ class Engine(BaseHTTPRequestHandler):
     folder: Path
     version = 0
     refusal: str | None = None
+    table: mmap.mmap | None = None
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
@@ -98,6 +100,10 @@ def engine(folder: str, port: str, version: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     part = ["sglang::scheduler", "-c", "import time; time.sleep(600)"]
     subprocess.Popen(part, executable=sys.executable, start_new_session=True)
+    # as SGLang does: mapped by a process that is killed, and never removed
+    with Path(f"/dev/shm/sglang_loads_{port}_{os.getpid()}.shm").open("w+b") as table:
+        table.truncate(mmap.PAGESIZE)
+        Engine.table = mmap.mmap(table.fileno(), mmap.PAGESIZE)
     print(time.strftime("[%Y-%m-%d %H:%M:%S] Load weight begin. avail mem=1.00 GB"), flush=True)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 
@@ -124,6 +130,7 @@ def trainer(folder: str, events: str) -> None:
 def appliance(folder: str, port: str, *chosen: str) -> int:
     """Runs in the foreground, as `tide up` does."""
     from tide_cli.supervisor.appliance import check_settings, run_with_signals, running_appliance
+    from tide_cli.supervisor.init import stay_as_init
     from tide_cli.supervisor.journal import event_line
     from tide_cli.supervisor.messages import DRAFT, ENGINE
     from tide_cli.supervisor.process import ChildSpec
@@ -137,6 +144,7 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
                 return self._python(child, self.plan.serve, [__file__, "engine", folder, port, str(served)])
             return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
 
+    stay_as_init()  # as `tide` does: nothing, except where it is process 1
     shift_clock(Path(folder) / "clock")
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
     found = check_settings(settings)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ class ScriptedAppliance:
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *chosen: str) -> subprocess.Popen[str]:
+    def start(self, *chosen: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """under: a command that runs the appliance, where it is not run as it is."""
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPTED), "appliance", str(self.folder), str(self.port), *chosen],
+            [*under, sys.executable, str(SCRIPTED), "appliance", str(self.folder), str(self.port), *chosen],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,3 +107,5 @@ class ScriptedAppliance:
             self.process.kill()
             self.process.communicate()
         end_family(lambda: find_family(Mark.of(self.paths.state)), grace=0)
+        for table in Path("/dev/shm").glob(f"sglang_loads_{self.port}_*.shm"):
+            table.unlink()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tide_cli.supervisor.causes import Cause, explain, find_cause
+from tide_cli.supervisor.causes import Cause, cause_in_log, explain
 from tide_cli.supervisor.messages import ENGINE, TRAINER
 
 SIGQUIT = (
@@ -27,9 +27,10 @@ def scheduler(error: str) -> str:
 
 
 def cause(tail: str, code: int = -signal.SIGKILL, child: str = ENGINE) -> Cause:
-    found = find_cause(tail, code, child)
-    assert found is not None
-    return found
+    """The known cause of an end: what and what to do are a line each."""
+    ending = explain(tail, code, child, oom=True)
+    what, remedy = ending.words.split("\n")
+    return Cause(what, remedy, ending.final)
 
 
 OUT_OF_MEMORY = (
@@ -141,6 +142,7 @@ def test_arguments_that_sglang_does_not_know() -> None:
     tail = "usage: sglang serve [-h] --model-path MODEL_PATH\nsglang serve: error: unrecognized arguments: --bogus 3\n"
     found = cause(tail, code=2)
     assert found.what == "SGLang does not accept its arguments: unrecognized arguments: --bogus 3"
+    assert explain(tail, 2, ENGINE).excerpt == ()
     assert found.final
 
 
@@ -152,22 +154,28 @@ def test_a_scheduler_killed_by_the_kernel() -> None:
     assert cause(CRASHED + SIGQUIT).what == "the machine ran out of memory"
 
 
-def test_a_kill_from_outside_is_most_likely_the_kernels() -> None:
+def test_a_kill_from_outside_is_the_kernels_only_where_it_has_killed() -> None:
+    assert explain("", -signal.SIGKILL, ENGINE).words == "it was ended by SIGKILL"
     assert "memory" in cause("[2026-11-29 17:30:12] Decode batch, #running-req: 1\n").what
     assert "memory" in cause("", child=TRAINER).what
 
 
 def test_sglang_killing_itself_is_not_the_kernel() -> None:
-    assert find_cause(scheduler("AssertionError: something else"), -signal.SIGKILL, ENGINE) is None
     ending = explain(scheduler("AssertionError: something else"), -signal.SIGKILL, ENGINE)
     assert ending.words == "AssertionError: something else"
     assert not ending.final
+    assert not ending.explained
     assert len(ending.excerpt) <= 8
     assert ending.excerpt[-1].endswith("pid=4711")
 
 
 def test_a_bus_error_is_shared_memory() -> None:
     assert "/dev/shm" in cause("", code=-signal.SIGBUS).what
+
+
+@pytest.mark.parametrize(("code", "name"), [(-signal.SIGSEGV, "SIGSEGV"), (-40, "signal 40")])
+def test_a_signal_is_named_where_the_log_says_nothing_of_a_failure(code: int, name: str) -> None:
+    assert explain("[2026-11-29 17:30:12] Decode batch\n", code, ENGINE).words == f"it was ended by {name}"
 
 
 def test_the_trainer_has_other_remedies() -> None:
@@ -181,7 +189,7 @@ def test_what_was_said_last_counts() -> None:
 
 def test_a_trouble_that_was_overcome_is_no_cause() -> None:
     tail = "PermissionError: [Errno 13] Permission denied: '/sys/x'\nthen\nKeyError: 'y'\n"
-    assert find_cause(tail, 1, ENGINE) is None
+    assert cause_in_log(tail, ENGINE) is None
     assert explain(tail, 1, ENGINE).words == "KeyError: 'y'"
 
 
@@ -198,6 +206,13 @@ def test_words_of_a_known_cause_are_two_lines() -> None:
     assert ending.excerpt
 
 
+def test_a_cause_is_explained_by_the_log_or_guessed_from_the_signal() -> None:
+    assert explain(CRASHED + SIGQUIT, -signal.SIGKILL, ENGINE).explained
+    assert not explain("", -signal.SIGKILL, ENGINE).explained
+
+
 def test_an_ordinary_end_has_no_cause() -> None:
-    assert find_cause("", 0, ENGINE) is None
-    assert find_cause("[2026-11-29 17:30:12] Ignore import error when loading x: No module named 'y'\n", 1, "x") is None
+    assert explain("", 0, ENGINE).words == ""
+    assert (
+        cause_in_log("[2026-11-29 17:30:12] Ignore import error when loading x: No module named 'y'\n", ENGINE) is None
+    )

@@ -129,6 +129,24 @@ def test_an_end_that_would_come_again_is_fatal_at_once() -> None:
     assert history.core.excerpt == ("usage", "error")
 
 
+@pytest.mark.parametrize(
+    ("explained", "reason"), [(True, "scheduler ended: no memory\nbuy some"), (False, "scheduler ended")]
+)
+def test_what_the_log_explains_stands_behind_why_we_ended_it(explained: bool, reason: str) -> None:
+    history = History().serving()
+    child = history.core.children[ENGINE]
+    child.reason = "scheduler ended"
+    child.stopping(20, 10)
+    history.tell(Exited(ENGINE, 1, -9, "no memory\nbuy some", explained=explained), at=21)
+    assert child.reason == reason
+
+
+def test_an_engine_that_was_ready_is_started_again_whatever_its_log_says() -> None:
+    history = History().serving()
+    history.tell(Exited(ENGINE, 1, 1, "no kernel", final=True), at=20)
+    assert history.state(ENGINE) is State.BACKOFF
+
+
 def test_no_draft_to_serve_is_fatal() -> None:
     history = History()
     history.tell(Began())

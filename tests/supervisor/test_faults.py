@@ -20,7 +20,7 @@ import pytest
 from scripted_process import ROOT, SCRIPTED, WITHIN, ScriptedAppliance
 
 from tide_cli.errors import TideError
-from tide_cli.supervisor.appliance import read_outcome
+from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events
@@ -96,7 +96,9 @@ def test_the_running_appliance_of_another_user(appliance: ScriptedAppliance) -> 
 def test_a_crash_loop_ends_with_the_reason(appliance: ScriptedAppliance) -> None:
     (appliance.folder / "crash").write_text("out of luck")
     assert appliance.start().wait(timeout=WITHIN) == 1
-    assert "3 times in a row: out of luck" in read_outcome(appliance.paths)["reason"]
+    outcome = read_outcome(appliance.paths)
+    assert "3 times in a row: out of luck" in outcome["reason"]
+    assert outcome_error(outcome).lines()[2:] == ["| out of luck"]
     nothing_is_left(appliance)
 
 

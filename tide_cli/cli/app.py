@@ -28,6 +28,10 @@ def options(debug: bool = typer.Option(False, "--debug", help="Show tracebacks i
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
+    if os.getpid() == 1:
+        from tide_cli.supervisor.init import stay_as_init
+
+        stay_as_init()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     code = _run([argument for argument in arguments if argument != "--debug"], debug)

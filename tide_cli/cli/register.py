@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tide_cli.cli import about, demo, doctor, draft_store, drafts, profile, running, up  # noqa: F401
+from tide_cli.cli import about, demo, doctor, draft_store, drafts, plan, profile, running, systemd, up  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
+from json import dumps
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,8 @@ from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
+
+_FOLLOW_EVERY = 0.3  # seconds between two looks at what is followed
 
 
 @app.command()
@@ -128,16 +131,27 @@ def events(
     state_dir: StateDir = None,
     config: Config = None,
     newest: Annotated[int, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
     json: Json = False,
 ) -> None:
-    """Every decision of the appliance, with its reasons; also after its end."""
+    """Every decision of the appliance, with its reasons; also after its end. Followed, JSON is one object a line."""
     from tide_cli.supervisor.journal import event_line, read_events
 
-    rows = read_events(appliance_paths(state_dir, config).database, newest=newest)
-    if json:
+    database = appliance_paths(state_dir, config).database
+    rows = read_events(database, newest=newest)
+    if json and not follow:
         print_json(rows)
+    elif not rows and not follow:
+        print("no events")
     else:
-        print("\n".join(event_line(row) for row in rows) or "no events")
+        show = dumps if json else event_line
+        for row in rows:
+            print(show(row), flush=follow)
+    while follow:
+        time.sleep(_FOLLOW_EVERY)
+        for row in read_events(database, after=rows[-1]["id"] if rows else 0):
+            print(show(row), flush=True)
+            rows = [row]
 
 
 train_app = typer.Typer(help="Training of the draft.", no_args_is_help=True, rich_markup_mode=None)

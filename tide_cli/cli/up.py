@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-_PROGRESS = {"leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
+_PROGRESS = {"plan", "leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
 
 
 _NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}
@@ -44,6 +44,10 @@ def up(
     max_running_requests: Annotated[
         int | None, _flag("--max-running-requests", "Requests decoded together at most.")
     ] = None,
+    gpus: Annotated[str | None, _flag("--gpus", "GPUs that may be used, e.g. 0-3, or cpu.")] = None,
+    serve_gpus: Annotated[str | None, _flag("--serve-gpus", "GPUs of the engine, e.g. 0,1.")] = None,
+    train_gpus: Annotated[str | None, _flag("--train-gpus", "GPU of the trainer, or cpu.")] = None,
+    tp: Annotated[int | None, _flag("--tp", "GPUs one copy of the target is spread over.")] = None,
     serve_cores: Annotated[str | None, _flag("--serve-cores", "CPU cores of the engine, e.g. 0-3.")] = None,
     train_cores: Annotated[str | None, _flag("--train-cores", "CPU cores of the trainer.")] = None,
     spool_size: Annotated[str | None, _flag("--spool-size", "Size of the spool, e.g. 2GiB.")] = None,
@@ -59,8 +63,8 @@ def up(
         str | None, _flag("--speculation", "auto, on, off, or a fixed number of draft steps.")
     ] = None,
     no_speculation: Annotated[
-        bool, typer.Option("--no-speculation", help="The same as --speculation off.", show_default=False)
-    ] = False,
+        bool | None, typer.Option("--no-speculation", help="The same as --speculation off.", show_default=False)
+    ] = None,
     config: Config = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --detach: return when the engine answers.")] = False,
@@ -69,15 +73,19 @@ def up(
 
     Everything else that can be set stands in the settings file or the environment: `tide config`.
     """
-    if no_speculation:
-        if speculation not in (None, "off"):
-            raise UsageError(f"--speculation {speculation} and --no-speculation contradict each other")
-        speculation = "off"
+    speculation = speculation_mode(speculation, no_speculation)
     if wait and not detach:
         raise UsageError("--wait goes with --detach", remedy="`tide up` without them stays in the foreground")
     flags = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     settings = settings_for(state_dir, config, **flags | {"sglang_arguments": sglang_arguments or None})
     return _detached(settings, wait) if detach else _foreground(settings)
+
+
+def speculation_mode(mode: str | None, off: bool | None) -> str | None:
+    """--no-speculation is --speculation off. Raises UsageError where they contradict each other."""
+    if off and mode not in (None, "off"):
+        raise UsageError(f"--speculation {mode} and --no-speculation contradict each other")
+    return "off" if off else mode
 
 
 def _foreground(settings: Settings) -> int:

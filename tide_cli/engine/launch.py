@@ -10,14 +10,12 @@ from pathlib import Path
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.plugin.config import ENVIRONMENT_VARIABLE, EngineConfig
-from tide_cli.hardware.planner import Plan
+from tide_cli.hardware.plan import Plan
 from tide_cli.settings import Settings
 from tide_cli.targets import PreparedTarget
 
 STAND_INS = Path(__file__).parent / "cpu" / "stand_ins"
 
-# KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
-_CPU_TOTAL_TOKENS = 16384
 # One prefill step at most, so that a long prompt holds up running requests for a second or two, not for half a minute.
 _CPU_PREFILL_TOKENS = 512
 
@@ -31,11 +29,19 @@ class EngineCommand:
 
 
 def engine_command(
-    settings: Settings, target: PreparedTarget, plan: Plan, *, served_version: int, run: str, spool_size: int
+    settings: Settings,
+    target: PreparedTarget,
+    plan: Plan,
+    *,
+    served_version: int,
+    run: str,
+    spool_size: int,
+    write: bool = True,
 ) -> EngineCommand:
     """The engine's command for one start; writes the plugin's configuration file into paths.run.
 
     served_version: the draft to start with. run: the id stored with each sample. spool_size: bytes of the ring.
+    write: False leaves the disk alone, for a command that is only shown.
     """
     paths = settings.paths
     steps = settings.speculation if isinstance(settings.speculation, int) else settings.draft_steps
@@ -58,7 +64,8 @@ def engine_command(
         profiles=paths.profiles,
     )
     config_file = paths.run / "engine.json"
-    config.write(config_file)
+    if write:
+        config.write(config_file)
     on_cpu = plan.serve.device == "cpu"
     argv = [
         *(sys.executable, "-m", "sglang.launch_server"),
@@ -77,9 +84,12 @@ def engine_command(
     ]
     if settings.context_length:
         argv += ["--context-length", str(settings.context_length)]
-    total_tokens = settings.max_total_tokens or (_CPU_TOTAL_TOKENS if on_cpu else None)
-    if total_tokens:
-        argv += ["--max-total-tokens", str(total_tokens)]
+    if plan.max_total_tokens:
+        argv += ["--max-total-tokens", str(plan.max_total_tokens)]
+    if plan.mem_fraction_static:
+        argv += ["--mem-fraction-static", f"{plan.mem_fraction_static:.3f}"]
+    if plan.prefill_tokens:
+        argv += ["--chunked-prefill-size", str(plan.prefill_tokens)]
     if on_cpu:
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
         argv += ["--chunked-prefill-size", str(_CPU_PREFILL_TOKENS)]
@@ -95,10 +105,11 @@ def engine_command(
     if settings.speculation == "auto":
         # which states SGLang prepares; the choice between them is the plugin's
         candidates = paths.run / "candidate_steps.json"
-        candidates.write_text(json.dumps({"1": {"candidate_steps": list(range(steps + 1))}}))
+        if write:
+            candidates.write_text(json.dumps({"1": {"candidate_steps": list(range(steps + 1))}}))
         argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(candidates)]
     argv += settings.sglang_arguments  # the later of two wins
-    return EngineCommand(argv, _environment(config_file, on_cpu))
+    return EngineCommand(argv, _environment(config_file, plan))
 
 
 def serving_dtype(settings: Settings, on_cpu: bool) -> str:
@@ -116,9 +127,12 @@ def _cpu_multiplies_bfloat16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def _environment(config_file: Path, on_cpu: bool) -> dict[str, str]:
+def _environment(config_file: Path, plan: Plan) -> dict[str, str]:
     env = {ENVIRONMENT_VARIABLE: str(config_file), "TOKENIZERS_PARALLELISM": "false"}
-    return env | (cpu_environment() if on_cpu else {})
+    if plan.tensor_parallel > 1:
+        # the plan reckons with the fullest of the GPUs; SGLang would refuse unequal ones, the trainer's own included
+        env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "false"
+    return env | (cpu_environment() if plan.serve.device == "cpu" else {})
 
 
 def cpu_environment() -> dict[str, str]:

@@ -1,132 +1,270 @@
-"""Which devices serve and which train: a pure function from inventory and wishes to a plan."""
+"""Which devices serve and which train, and how much memory each part gets: a pure function of its arguments.
+
+Serving comes first: a layout is taken when the engine has the wanted KV cache in it (wished context times requests).
+The most wanted layout then gives all that is left to the KV cache. A less wanted one stops at the wanted size: with a
+little more memory the better layout would be taken, and the cache must not shrink by that. Where no layout reaches the
+wanted size, the one with the largest cache is taken. So more memory never makes a plan worse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.inventory import Inventory
+from tide_cli.hardware.cores import divide_cores
+from tide_cli.hardware.gpus import named_gpus, usable
+from tide_cli.hardware.inventory import Gpu, Inventory
+from tide_cli.hardware.layouts import Layout, layouts
+from tide_cli.hardware.memory import (
+    EARLY_PARTS,
+    GIB,
+    PREFILL_STEPS,
+    STATIC_PARTS,
+    Part,
+    cpu_engine_parts,
+    engine_parts,
+    kv_token_bytes,
+    spool_size,
+    total,
+    trainer_parts,
+)
+from tide_cli.hardware.notes import gpu_notes, trainer_note
+from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
+from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
+from tide_cli.hardware.wishes import Wishes
+from tide_cli.targets.shape import DraftShape, TargetShape
+
+# KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
+CPU_TOTAL_TOKENS = 16384
+_PAGE = 64  # tokens; the largest page of SGLang's attention backends
 
 
 @dataclass(frozen=True)
-class Partition:
-    """The devices of one child: CPU core ids (never empty) and CUDA device indices (empty on a CPU)."""
+class _Fit:
+    """A layout with what fits into it. tokens: of KV cache, for each of PREFILL_STEPS; below the least: refused."""
 
-    cores: tuple[int, ...]
-    gpus: tuple[int, ...] = ()
-
-    @property
-    def device(self) -> str:
-        """'cuda' or 'cpu', as torch names it."""
-        return "cuda" if self.gpus else "cpu"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """serve: the engine's devices; train: the trainer's, None where nothing is trained; notes: for the user."""
-
-    serve: Partition
-    train: Partition | None
-    notes: tuple[str, ...] = ()
+    layout: Layout
+    trainer: Gpu | None
+    tokens: tuple[int, ...]
+    wanted: int
 
     @property
-    def tensor_parallel(self) -> int:
-        """GPUs that one copy of the target is spread over; 1 on a CPU."""
-        return max(1, len(self.serve.gpus))
+    def most(self) -> int:
+        return self.tokens[-1]
+
+    def step(self) -> int:
+        """Place in PREFILL_STEPS: the fastest one that leaves the wanted KV cache."""
+        return next((place for place, tokens in enumerate(self.tokens) if tokens >= self.wanted), len(self.tokens) - 1)
 
 
 def make_plan(
-    inventory: Inventory, *, training: bool = True, serve_cores: str | None = None, train_cores: str | None = None
+    inventory: Inventory,
+    shape: TargetShape | None,
+    wishes: Wishes,
+    *,
+    target: str = "the target",
+    draft: DraftShape | None = None,
+    others: Mapping[str, TargetShape] | None = None,
 ) -> Plan:
-    """Divide the machine. serve_cores and train_cores ('0-3,6') overrule the division of the cores.
+    """Divide the machine. shape: None where it is not known yet: devices are then divided without counting memory.
 
-    Raises UsageError for cores that are malformed or not ours to use.
+    draft: the draft's shape where it is not the target's usual one. others: targets to suggest where this one does not
+    fit. Raises UsageError for wishes that cannot be fulfilled and for what does not fit, saying what is missing.
     """
-    notes: list[str] = []
-    serve: Sequence[int] = _named_cores("serve_cores", serve_cores, inventory.cores)
-    train: Sequence[int] = _named_cores("train_cores", train_cores, inventory.cores) if training else ()
-    if train_cores and not training:
-        notes.append("train_cores has no effect: training is off")
-    if not training:
-        serve = serve or inventory.cores
-    elif not serve or not train:
-        serve, train = _divide_cores(inventory.cores, serve, train)
-    if training and set(serve) & set(train):
-        notes.append(f"engine and trainer share core {format_cores(set(serve) & set(train))}: both will be slower")
-    serve_gpus, train_gpus = _divide_gpus([gpu.index for gpu in inventory.gpus], training, notes)
-    return Plan(
-        serve=Partition(tuple(serve), serve_gpus),
-        train=Partition(tuple(train), train_gpus) if training else None,
-        notes=tuple(notes),
+    allowed = named_gpus("--gpus", wishes.gpus, inventory.gpus)
+    pool = inventory.gpus if allowed is None else allowed
+    served = None if shape is None or not wishes.speculation else draft or shape.usual_draft
+    if not wishes.speculation:
+        wishes = replace(wishes, training=False)
+    try:
+        if not pool:
+            refuse_gpu_wishes(wishes)
+            return _on_cpu(inventory, shape, served, wishes, target)
+        possible = layouts(inventory, pool, shape, served, wishes)
+        if shape is None:
+            return _by_count(inventory, pool, possible[0], wishes)
+        fit = _choose(inventory, possible, shape, served, wishes, target)
+        return _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
+    except DoesNotFit as error:
+        if shape and (smaller := _largest_that_fits(inventory, shape, wishes, others or {})):
+            error.remedy = f"--target {smaller} would fit"
+        raise
+
+
+def _choose(
+    inventory: Inventory,
+    possible: Sequence[Layout],
+    shape: TargetShape,
+    draft: DraftShape | None,
+    wishes: Wishes,
+    target: str,
+) -> _Fit:
+    least = wishes.least_tokens(shape.context_length)
+    found = [_fit(inventory, layout, shape, draft, wishes) for layout in possible]
+    good = [fit for fit in found if fit and fit.most >= least]
+    if not good:
+        raise too_small(inventory, possible, shape, draft, wishes, target)
+    enough = [fit for fit in good if fit.most >= fit.wanted]
+    return enough[0] if enough else max(good, key=lambda fit: fit.most)  # the first of equals
+
+
+def _fit(
+    inventory: Inventory, layout: Layout, shape: TargetShape, draft: DraftShape | None, wishes: Wishes
+) -> _Fit | None:
+    """None where the trainer does not fit."""
+    trainer: Gpu | None = None
+    needed = 0
+    if layout.trainer != "off" and draft:
+        needed = total(trainer_parts(shape, draft, wishes, on_gpu=layout.trainer != "cpu"))
+    if layout.trainer == "cpu" and needed > inventory.memory_free:
+        return None
+    if layout.candidates:
+        trainer = next((gpu for gpu in layout.candidates if usable(gpu) >= needed), None)
+        if trainer is None:
+            return None
+    smallest = min(usable(gpu) - (needed if gpu == trainer else 0) for gpu in layout.serve)
+    tp = len(layout.serve)
+    token = kv_token_bytes(shape, draft, tp)
+    tokens = []
+    for step in PREFILL_STEPS:
+        left = smallest - total(engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step))
+        tokens.append(max(0, left) // token // _PAGE * _PAGE)
+    return _Fit(layout, trainer, tuple(tokens), wishes.wanted_tokens(shape.context_length))
+
+
+def _on_gpus(
+    inventory: Inventory,
+    pool: Sequence[Gpu],
+    possible: Sequence[Layout],
+    fit: _Fit,
+    shape: TargetShape,
+    draft: DraftShape | None,
+    wishes: Wishes,
+) -> Plan:
+    layout, tp, place = fit.layout, len(fit.layout.serve), fit.step()
+    step = PREFILL_STEPS[place]
+    tokens = fit.tokens[place]
+    if (wishes.total_tokens or layout is not possible[0] or place > 0) and tokens > fit.wanted:
+        tokens = fit.wanted
+    engine = engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step)
+    cache = Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp))
+    training = trainer_parts(shape, draft, wishes, on_gpu=bool(fit.trainer)) if draft else ()
+    memory = []
+    for gpu in pool:
+        parts = (*engine, cache) if gpu in layout.serve else ()
+        if gpu == fit.trainer:
+            parts += training
+        memory.append(DeviceMemory(gpu.index, gpu.name, gpu.memory, gpu.memory_used, parts))
+    if layout.trainer == "cpu":
+        memory.append(_main_memory(inventory, training))
+    static = sum(part.size for part in engine if part.name in STATIC_PARTS) + cache.size
+    early = sum(part.size for part in engine if part.name in EARLY_PARTS)
+    # A fraction of what is free when the engine starts; after a restart the trainer is there already.
+    smallest = min(gpu.memory_free - (total(training) if gpu == fit.trainer else 0) for gpu in layout.serve)
+    notes = [
+        *gpu_notes(inventory, pool, layout.serve, fit.trainer),
+        *trainer_note(layout.trainer, layout.serve, fit.trainer, training, wishes),
+    ]
+    spare = min(usable(gpu) - device.planned for gpu, device in zip(pool, memory, strict=False) if gpu in layout.serve)
+    if fit.most > tokens and not wishes.total_tokens and spare >= GIB:
+        notes.append(
+            f"{spare / GIB:.1f} GiB of each serving GPU stay free; max_total_tokens = {fit.most} would use them for the"
+            " KV cache"
+        )
+    if tokens < (wishes.context_length or shape.context_length):
+        notes.append(f"the KV cache holds {tokens} tokens: no single request can be longer")
+    plan = _divided(inventory, layout.serve, fit.trainer, layout.trainer != "off", notes, wishes)
+    return replace(
+        plan,
+        memory=tuple(memory),
+        max_total_tokens=tokens,
+        mem_fraction_static=min(0.99, _round_up(static / (smallest - early))),
+        prefill_tokens=step,
     )
 
 
-def _divide_cores(
-    cores: Sequence[int], serve: Sequence[int], train: Sequence[int]
-) -> tuple[Sequence[int], Sequence[int]]:
-    """The first half serves (the larger one of an odd number), the rest trains; what the user named stays as it is."""
-    if serve or train:
-        rest = [core for core in cores if core not in (serve or train)] or list(cores)
-        return serve or rest, train or rest
-    if len(cores) == 1:
-        return cores, cores
-    middle = (len(cores) + 1) // 2
-    return cores[:middle], cores[middle:]
+def _on_cpu(
+    inventory: Inventory, shape: TargetShape | None, draft: DraftShape | None, wishes: Wishes, target: str
+) -> Plan:
+    tokens = wishes.total_tokens or CPU_TOTAL_TOKENS
+    plan = _divided(inventory, (), None, wishes.training, [], wishes)
+    if shape is None:
+        return replace(plan, max_total_tokens=tokens)
+    engine = cpu_engine_parts(shape, draft, wishes, tokens)
+    training = trainer_parts(shape, draft, wishes, on_gpu=False) if draft and wishes.training else ()
+    needed = (*engine, *training) if wishes.train_cores else engine
+    if total(needed) > inventory.memory_free:
+        raise DoesNotFit(target, "in main memory", needed, inventory.memory_free)
+    if total(engine) + total(training) > inventory.memory_free:
+        note = f"adaptation is off: the trainer needs {total(training) / GIB:.1f} GiB of main memory beside the engine"
+        plan, training = _divided(inventory, (), None, False, [note], wishes), ()
+    return replace(plan, memory=(_main_memory(inventory, (*engine, *training)),), max_total_tokens=tokens)
 
 
-def _divide_gpus(gpus: Sequence[int], training: bool, notes: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The last GPU trains, the largest power of two of the others serves."""
-    if not gpus:
-        return (), ()
-    if training and len(gpus) == 1:
-        notes.append("one GPU: engine and trainer share it, training slows serving down")
-        return (gpus[0],), (gpus[0],)
-    serving = gpus[:-1] if training else gpus
-    used = 1 << (len(serving).bit_length() - 1)
-    if used < len(serving):
-        idle = ", ".join(str(gpu) for gpu in serving[used:])
-        notes.append(f"GPU {idle} stays idle: the target is spread over a power of two of them")
-    return tuple(serving[:used]), (gpus[-1],) if training else ()
+def _by_count(inventory: Inventory, pool: Sequence[Gpu], layout: Layout, wishes: Wishes) -> Plan:
+    """Without a shape: the most wanted layout, and SGLang's own figures."""
+    trainer = layout.candidates[0] if layout.candidates else None
+    notes = [
+        "the target's shape is not known here: its memory is not planned",
+        *gpu_notes(inventory, pool, layout.serve, trainer),
+        *trainer_note(layout.trainer, layout.serve, trainer, (), wishes),
+    ]
+    plan = _divided(inventory, layout.serve, trainer, layout.trainer != "off", notes, wishes)
+    return replace(plan, max_total_tokens=wishes.total_tokens)
 
 
-def _named_cores(name: str, text: str | None, available: Sequence[int]) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    try:
-        cores = parse_cores(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{name}: {text!r} names no cores", why=str(error), remedy="write for example 0-3 or 0,2"
-        ) from None
-    foreign = sorted(set(cores) - set(available))
-    if foreign:
-        raise UsageError(
-            f"{name}: core {format_cores(foreign)} is not available here",
-            remedy=f"choose from {format_cores(available)}",
-        )
-    return cores
+def _divided(
+    inventory: Inventory,
+    serve: Sequence[Gpu],
+    trainer: Gpu | None,
+    training: bool,
+    notes: Sequence[str],
+    wishes: Wishes,
+) -> Plan:
+    """The plan without figures: GPUs as given, cores divided; the engine's cores on the nodes of its GPUs."""
+    near = {gpu.numa_node for gpu in serve}
+    nodes = sorted(inventory.nodes, key=lambda node: (node.number not in near, node.number))
+    serve_cores, train_cores, core_notes = divide_cores(
+        [node.cores for node in nodes],
+        training=training,
+        serve_cores=wishes.serve_cores,
+        train_cores=wishes.train_cores,
+    )
+    size = wishes.spool_size
+    if size is None and inventory.disk_free is not None:
+        size = spool_size(inventory.disk_free)
+    return Plan(
+        serve=_partition(serve_cores, serve),
+        train=_partition(train_cores, [trainer] if trainer else []) if training else None,
+        notes=(*core_notes, *notes),
+        spool_size=size,
+    )
 
 
-def parse_cores(text: str) -> tuple[int, ...]:
-    """'0-2,5' -> (0, 1, 2, 5), sorted, each once. Raises ValueError."""
-    cores: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"{part.strip()!r} is neither a number nor a range")
-        if dash and (int(last) < int(first) or int(last) - int(first) > 4096):
-            raise ValueError(f"{part.strip()!r} is not a range that rises")
-        cores.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(cores))
+def _partition(cores: tuple[int, ...], gpus: Sequence[Gpu]) -> Partition:
+    visible = tuple(gpu.visible_as for gpu in gpus) if any(gpu.mig for gpu in gpus) else ()
+    return Partition(cores, tuple(gpu.index for gpu in gpus), visible)
 
 
-def format_cores(cores: Sequence[int] | set[int]) -> str:
-    """(0, 1, 2, 5) -> '0-2,5'; the inverse of `parse_cores`."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+def _main_memory(inventory: Inventory, parts: tuple[Part, ...]) -> DeviceMemory:
+    used = inventory.memory - inventory.memory_free
+    return DeviceMemory(None, "main memory", inventory.memory, used, parts)
+
+
+def _largest_that_fits(
+    inventory: Inventory, shape: TargetShape, wishes: Wishes, others: Mapping[str, TargetShape]
+) -> str | None:
+    smaller = [(other.weight_bytes, name) for name, other in others.items() if other.weight_bytes < shape.weight_bytes]
+    for _, name in sorted(smaller, reverse=True):
+        try:
+            make_plan(inventory, others[name], wishes)
+        except UsageError:
+            continue
+        return name
+    return None
+
+
+def _round_up(fraction: float) -> float:
+    """To three decimals, as SGLang does with its own."""
+    return -(-int(fraction * 1_000_000) // 1000) / 1000

@@ -15,14 +15,14 @@ from typing import Any, BinaryIO
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import ExitCode, TideError, UsageError
-from tide_cli.hardware.inventory import take_inventory
-from tide_cli.hardware.planner import make_plan
+from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.journal import event_line
 from tide_cli.supervisor.leftovers import reap_leftovers
 from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop, free_disk, spool_size
@@ -40,11 +40,7 @@ def check_settings(settings: Settings) -> Workshop:
     _check_draft_folder(settings.draft)
     captures = settings.speculates and settings.capture
     check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
-    trains = settings.training and settings.speculates and settings.capture
-    plan = make_plan(
-        take_inventory(), training=trains, serve_cores=settings.serve_cores, train_cores=settings.train_cores
-    )
-    workshop = Workshop(settings, plan, target)
+    workshop = Workshop(settings, plan_for(settings, target, own_inventory(settings.paths)), target)
     if not settings.paths.state.exists():
         check_port(settings.host, settings.port)
         _check_disk(workshop)
@@ -77,6 +73,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         make_private(paths.scratch)
         lock.describe(**_holder(settings))
         with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
+            for note in workshop.plan.notes:
+                supervisor.note("plan", note)
             if found:
                 supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:

@@ -17,36 +17,52 @@ from tide_cli.supervisor.messages import TRAINER
 
 @dataclass(frozen=True)
 class Cause:
-    """what: in words, without a full stop; remedy: what to do; final: another start would end in the same way."""
+    """what: in words, without a full stop; remedy: what to do.
+
+    final: a start that ends so would end so again. Of a child that has been ready it says nothing.
+    whole: the words say all that the log says.
+    """
 
     what: str
     remedy: str
     final: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Ending:
-    """words: one line of what, where known a second one of what to do; excerpt: the log's last lines, if they help."""
+    """words: one line of what, where known a second one of what to do; excerpt: the log's last lines, if they help.
+
+    explained: the words are a known cause that the log tells; final: see Cause.
+    """
 
     words: str
-    final: bool
-    excerpt: tuple[str, ...]
+    excerpt: tuple[str, ...] = ()
+    explained: bool = False
+    final: bool = False
 
 
-def explain(tail: str, code: int, child: str) -> Ending:
-    """How to speak of a child's end. tail: from logs.read_tail; code: negative for a signal, as subprocess has it."""
-    cause = find_cause(tail, code, child)
+def explain(tail: str, code: int, child: str, oom: bool = False) -> Ending:
+    """How to speak of a child's end.
+
+    tail: from logs.read_tail; code: negative for a signal, as subprocess has it; oom: whether the kernel has killed
+    anything for want of memory while the child ran.
+    """
     excerpt = tuple(last_lines(tail))
-    if cause is not None:
-        return Ending(f"{cause.what}\n{cause.remedy}", cause.final, excerpt)
-    if code < 0 and not own_words(tail) and not _FAILED.search(tail):
+    told = cause_in_log(tail, child)
+    if told is None and own_words(tail):
+        return Ending(last_words(tail))
+    if cause := told or _cause_of_signal(tail, code, oom):
+        words = f"{cause.what}\n{cause.remedy}"
+        return Ending(words, () if cause.whole else excerpt, told is not None, cause.final)
+    if code < 0 and not _FAILED.search(tail):
         # what it said last has nothing to do with it
-        return Ending(f"it was ended by {signal.Signals(-code).name}", False, excerpt)
-    return Ending(last_words(tail), False, () if own_words(tail) else excerpt)
+        return Ending(f"it was ended by {_signal_name(-code)}", excerpt)
+    return Ending(last_words(tail), excerpt)
 
 
-def find_cause(tail: str, code: int, child: str) -> Cause | None:
-    """The cause of a child's end, None where it is not a known one or the child has explained itself."""
+def cause_in_log(tail: str, child: str) -> Cause | None:
+    """The cause that a child's log tells, None where it is not a known one or the child has explained itself."""
     for rule in _HOOKS:
         if match := rule.last_match(tail):
             return rule.cause(match, child)
@@ -60,22 +76,32 @@ def find_cause(tail: str, code: int, child: str) -> Cause | None:
     for rule in _AT_THE_END:
         if match := rule.last_match(end):
             return rule.cause(match, child)
-    # SGLang kills itself with the same signal when one of its processes has failed
-    if code == -signal.SIGKILL and not re.search(r"sigquit|kill_process_tree called", tail, re.IGNORECASE):
-        return Cause("it was killed, most likely by the kernel for want of memory", _MEMORY_REMEDY)
-    if code == -signal.SIGBUS:
-        return _SHARED_MEMORY
     return None
+
+
+def _cause_of_signal(tail: str, code: int, oom: bool) -> Cause | None:
+    # SGLang kills itself with the same signal when one of its processes has failed
+    if oom and code == -signal.SIGKILL and not re.search(r"sigquit|kill_process_tree called", tail, re.IGNORECASE):
+        return Cause("it was killed by the kernel for want of memory", _MEMORY_REMEDY)
+    return _SHARED_MEMORY if code == -signal.SIGBUS else None
 
 
 class _Rule:
     """A pattern of a log, and the cause it stands for; {names} in the words are the pattern's groups."""
 
     def __init__(
-        self, pattern: str, what: str, remedy: str, *, trainer: str | None = None, final: bool = False
+        self,
+        pattern: str,
+        what: str,
+        remedy: str,
+        *,
+        trainer: str | None = None,
+        final: bool = False,
+        whole: bool = False,
     ) -> None:
         self._pattern = re.compile(pattern, re.MULTILINE)
-        self._what, self._remedy, self._trainer, self._final = what, remedy, trainer, final
+        self._what, self._remedy, self._trainer = what, remedy, trainer
+        self._final, self._whole = final, whole
 
     def last_match(self, text: str) -> re.Match[str] | None:
         last = None
@@ -85,7 +111,16 @@ class _Rule:
 
     def cause(self, match: re.Match[str], child: str) -> Cause:
         remedy = self._trainer if child == TRAINER and self._trainer else self._remedy
-        return Cause(_fill(self._what, match.groupdict()), _fill(remedy, match.groupdict()), self._final)
+        words = _fill(self._what, match.groupdict()), _fill(remedy, match.groupdict())
+        return Cause(*words, self._final, self._whole)
+
+
+def _signal_name(number: int) -> str:
+    """'SIGSEGV'; a real-time signal has no name of its own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _fill(text: str, groups: Mapping[str, str | None]) -> str:
@@ -125,6 +160,7 @@ _ANYWHERE = (
         "SGLang does not accept its arguments: {words}",
         "mend what stands after `--` or in sglang_arguments; `python -m sglang.launch_server --help` lists SGLang's",
         final=True,
+        whole=True,
     ),
     _Rule(
         r"Not enough memory\. Please try to increase --mem-fraction-static"
@@ -188,12 +224,6 @@ _ANYWHERE = (
         final=True,
     ),
     _Rule(
-        r"outgoing traffic has been disabled|We couldn't connect to '[^']+' to load the files",
-        "a file of the checkpoint is not in the hub's cache, and the hub is out of reach",
-        "connect (and unset HF_HUB_OFFLINE), or pass a complete checkpoint folder with --target",
-        final=True,
-    ),
-    _Rule(
         r"Cannot find any model weights with `(?P<path>[^`]+)`",
         "{path} has no weights",
         "fetch the checkpoint anew: *.safetensors files are wanted",
@@ -246,6 +276,12 @@ _ANYWHERE = (
 
 # Lines that programs also write about troubles they get over: they count only where they are the last word.
 _AT_THE_END = (
+    _Rule(
+        r"outgoing traffic has been disabled|We couldn't connect to '[^']+' to load the files",
+        "a file of the checkpoint is not in the hub's cache, and the hub is out of reach",
+        "connect (and unset HF_HUB_OFFLINE), or pass a complete checkpoint folder with --target",
+        final=True,
+    ),
     _Rule(
         r"PermissionError: \[Errno 13?\] [^:]+: '(?P<path>[^']+)'",
         "it may not use {path}",

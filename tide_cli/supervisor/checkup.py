@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from tide_cli.engine.launch import cpu_environment
 from tide_cli.errors import TideError
-from tide_cli.hardware.inventory import Inventory, take_inventory
-from tide_cli.hardware.planner import format_cores, make_plan
+from tide_cli.hardware.cores import format_cores
+from tide_cli.hardware.inventory import Inventory
+from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.leftovers import find_leftovers
 from tide_cli.supervisor.lock import is_locked, read_holder
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
+from tide_cli.targets import resolve_target
 
 _PACKAGES = ("torch", "sglang", "specforge", "transformers")
 _PYTHON = ((3, 11), (3, 14))  # from the first, below the second
@@ -40,7 +43,7 @@ class Finding:
 def check_up(settings: Settings) -> Iterator[Finding]:
     """Look at everything; a finding is yielded as soon as it is known."""
     paths = settings.paths
-    inventory = take_inventory()
+    inventory = own_inventory(paths)
     yield _python()
     packages = [_package(name) for name in _PACKAGES]
     yield from packages
@@ -72,14 +75,9 @@ def _package(name: str) -> Finding:
 def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
     cores = f"{len(inventory.cores)} CPU cores ({format_cores(inventory.cores)})"
     gpus = ", ".join(f"GPU {gpu.index} {gpu.name} {gpu.memory / 2**30:.0f} GiB" for gpu in inventory.gpus)
-    yield Finding("devices", True, f"{cores}; {gpus or 'no NVIDIA GPU'}")
+    yield Finding("devices", True, f"{cores}; {gpus or 'no GPU'}")
     try:
-        plan = make_plan(
-            inventory,
-            training=settings.training and settings.speculates and settings.capture,
-            serve_cores=settings.serve_cores,
-            train_cores=settings.train_cores,
-        )
+        plan = plan_for(settings, resolve_target(settings.target, settings.paths), inventory)
     except TideError as error:
         yield _from_error("plan", error)
         return

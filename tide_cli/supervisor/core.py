@@ -185,8 +185,10 @@ class Core:
             return [*gone, *self._start(child.name, now)]
         if child.name == self._step_running:
             return self._step_ended(child, message, now)
-        reason = child.reason if child.state is State.STOPPING and child.reason else _words(message)
-        child.failed(now, reason, self.limits.policy, final=message.final)
+        reason = _words(message)
+        if child.state is State.STOPPING and child.reason:  # ended by us, for a trouble that its log may explain
+            reason = f"{child.reason}: {message.last_words}" if message.explained else child.reason
+        child.failed(now, reason, self.limits.policy, final=message.final and child.state is State.STARTING)
         actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
         actions.append(Note("exited", f"{child.name} ended: {reason}", {"code": message.code}))
         if child.state is State.BACKOFF:

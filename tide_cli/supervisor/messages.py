@@ -27,13 +27,15 @@ class Tick:
 class Exited:
     """A child ended and its process group is empty. code as subprocess gives it: negative for a signal.
 
-    final: another start would end in the same way; excerpt: the last lines of its log.
+    explained: last_words are a known cause that its log tells; final: a start that ends so would end so again;
+    excerpt: the last lines of its log.
     """
 
     child: str
     generation: int
     code: int
     last_words: str = ""
+    explained: bool = False
     final: bool = False
     excerpt: tuple[str, ...] = ()
 

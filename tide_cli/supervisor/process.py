@@ -17,6 +17,7 @@ from typing import Any
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, command_line, process_stat, same_process
+from tide_cli.supervisor.shared_memory import load_tables, remove_tables
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
 _PART_TITLE = "sglang::"  # how SGLang's processes call themselves
@@ -53,6 +54,7 @@ class ChildProcess:
     ) -> None:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
+        self._load_tables: set[Path] = set()
         argv = [
             sys.executable,
             "-I",
@@ -100,8 +102,13 @@ class ChildProcess:
             pass
 
     def note_parts(self) -> None:
-        """Remember the processes it now consists of that bear a title of SGLang's: scheduler, detokenizer, …"""
-        for stat in self._family():
+        """Remember the processes it now consists of that bear a title of SGLang's: scheduler, detokenizer, …
+
+        And what is to be removed when they have ended: while they run, their maps tell which shared memory is theirs.
+        """
+        family = self._family()
+        self._load_tables |= load_tables(stat.pid for stat in family)
+        for stat in family:
             title = command_line(stat.pid)[:1]
             if title and title[0].startswith(_PART_TITLE):
                 self._parts[stat.pid] = stat, title[0].removeprefix(_PART_TITLE)
@@ -124,7 +131,8 @@ class ChildProcess:
 
     def _watch(self, reader: threading.Thread | None) -> None:
         code = self._popen.wait()
-        end_family(self._family, grace=_STRAGGLERS_GRACE)
+        if not end_family(self._family, grace=_STRAGGLERS_GRACE):
+            remove_tables(self._load_tables)
         if reader is not None:
             reader.join()
         if self._popen.stdin is not None:

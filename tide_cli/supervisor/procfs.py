@@ -58,6 +58,15 @@ def environment_has(pid: int, entries: tuple[bytes, ...]) -> bool:
     return bool(entries) and all(entry in environment for entry in entries)
 
 
+def memory_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot, on the whole machine."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
 def command_line(pid: int) -> list[str]:
     """Program and arguments, or the title the process has given itself; empty where it is gone."""
     try:

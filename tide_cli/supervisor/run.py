@@ -51,7 +51,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.process import ChildProcess
-from tide_cli.supervisor.procfs import ProcessStat
+from tide_cli.supervisor.procfs import ProcessStat, memory_kills
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -78,7 +78,7 @@ class Supervisor:
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
         learning = Learning(settings.cycle_tokens, trained_at, paused=was_paused(self._paths.database))
-        trains = settings.speculates and settings.training and settings.capture
+        trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
         limits = Limits(
             settings.start_timeout,
             settings.stop_timeout,
@@ -169,7 +169,9 @@ class Supervisor:
         self._queue.put(Began())
         try:
             while not self.core.finished:
-                message = self._with_phases(self._next())
+                message = self._next()
+                if isinstance(message, Answered) and self._engine_start is not None:
+                    message = Answered(message.generation, self._engine_start.seconds())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
@@ -188,11 +190,6 @@ class Supervisor:
             return self._queue.get(timeout=wait)
         except queue.Empty:
             return Tick()
-
-    def _with_phases(self, message: Message) -> Message:
-        if isinstance(message, Answered) and self._engine_start is not None:
-            return Answered(message.generation, self._engine_start.seconds())
-        return message
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -223,9 +220,13 @@ class Supervisor:
                 self._record({})
 
     def _spawn(self, child: str, generation: int) -> None:
+        killed_before = memory_kills()
+
         def on_exit(code: int, tail: str) -> None:
-            ending = explain(tail, code, child)
-            self._queue.put(Exited(child, generation, code, ending.words, ending.final, ending.excerpt))
+            ending = explain(tail, code, child, oom=memory_kills() > killed_before)
+            self._queue.put(
+                Exited(child, generation, code, ending.words, ending.explained, ending.final, ending.excerpt)
+            )
 
         def on_event(event: dict[str, Any]) -> None:
             self._queue.put(TrainerSaid(generation, event))

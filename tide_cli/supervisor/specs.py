@@ -6,14 +6,16 @@ import os
 import shutil
 import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.launch import cpu_environment, engine_command
 from tide_cli.errors import TideError
+from tide_cli.hardware.memory import spool_size as default_spool_size
 from tide_cli.hardware.partition import partition_environment
-from tide_cli.hardware.planner import Partition, Plan
+from tide_cli.hardware.plan import Partition, Plan
+from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import check_ring
@@ -21,15 +23,11 @@ from tide_cli.spool.layout import RowLayout
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.journal import read_served
 from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
+from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.process import ChildSpec
 from tide_cli.targets import PreparedTarget, Target, describe
+from tide_cli.targets.shape import draft_vocabulary_size
 from tide_cli.training.config import TrainingConfig
-
-# A draft proposes tokens from a part of the target's vocabulary. 12,288 tokens cover 91-99 % of what a vocabulary of
-# 49k is used for (measured); published drafts for the large vocabularies keep 32,000.
-_DRAFT_VOCABULARY = 12_288
-_DRAFT_VOCABULARY_OF_LARGE = 32_000
-_LARGE = 65_536
 
 
 @dataclass
@@ -72,8 +70,7 @@ class Workshop:
             return self._spec(child, self.plan.serve, command.argv, command.env)
         config = self._write_training_config(target)
         if child == TRAINER:
-            argv = ["-m", "tide_cli.training", "worker", "--config", str(config), "--events-fd"]
-            return self._python(child, self._training_partition, argv, talks=True)
+            return self._python(child, self._training_partition, trainer_argv(config), talks=True)
         draft = self.settings.draft or target.draft_hub_id
         day_zero = ["-m", "tide_cli.training", "day-zero", "--config", str(config)]
         published = ["-m", "tide_cli.supervisor.first_draft", "--draft", str(draft), "--config", str(config)]
@@ -83,8 +80,18 @@ class Workshop:
         """The target, once its files are there."""
         if self.prepared is None:
             folder = self.target.folder or _fetched_folder(self._log(TARGET))
-            self.prepared = describe(folder, self.target)
+            prepared = describe(folder, self.target)
+            if self.plan.serve.gpus and not self.plan.memory:
+                self.plan = self._plan_of_files(folder)
+            self.prepared = prepared
         return self.prepared
+
+    def _plan_of_files(self, folder: Path) -> Plan:
+        """The plan for a hub id whose shape was not known before its files were here. TideError where it cannot be."""
+        plan = plan_for(self.settings, self.target, own_inventory(self.paths), folder)
+        if self.plan.train and not plan.train:
+            raise TideError("; ".join(plan.notes), remedy="pass --no-training to serve without it")
+        return plan
 
     def draft_to_serve(self) -> int | None:
         """The version to start with: the one served last, else the newest; None where speculation is off.
@@ -125,7 +132,7 @@ class Workshop:
     def _any_partition(self) -> Partition:
         """Before the engine runs, everything is free."""
         train = self.plan.train or self.plan.serve
-        return Partition(tuple(sorted({*self.plan.serve.cores, *train.cores})), self.plan.serve.gpus)
+        return replace(self.plan.serve, cores=tuple(sorted({*self.plan.serve.cores, *train.cores})))
 
     @property
     def _training_partition(self) -> Partition:
@@ -140,6 +147,7 @@ class Workshop:
         self, child: str, partition: Partition, argv: list[str], env: dict[str, str], talks: bool = False
     ) -> ChildSpec:
         inherited = dict(os.environ) | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(self.paths.scratch)}
+        inherited.setdefault("SGLANG_CACHE_DIR", str(self.paths.cache / "sglang"))  # compiled kernels, kept
         return ChildSpec(
             argv=argv,
             env=inherited | partition_environment(partition, inherited) | env,
@@ -170,7 +178,7 @@ class Workshop:
             device=partition.device,
             threads=len(partition.cores),
             dtype="bfloat16" if settings.dtype == "auto" else settings.dtype,
-            draft_vocab_size=_DRAFT_VOCABULARY if target.vocab_size <= _LARGE else _DRAFT_VOCABULARY_OF_LARGE,
+            draft_vocab_size=draft_vocabulary_size(target.vocab_size),
             # measured: one depth more than the engine drafts learns more slowly and ends no better
             ttt_length=settings.draft_steps,
             learning_rate=settings.learning_rate,
@@ -187,11 +195,16 @@ class Workshop:
         )
 
 
+def trainer_argv(config: Path) -> list[str]:
+    """Arguments of Python for the trainer; the descriptor of its events comes behind them."""
+    return ["-m", "tide_cli.training", "worker", "--config", str(config), "--events-fd"]
+
+
 def spool_size(settings: Settings) -> int:
     """Bytes of the ring: as set, else a tenth of the free disk, at most 64 GiB. A ring that exists keeps its size."""
     if settings.spool_size is not None:
         return settings.spool_size
-    return min(free_disk(settings.paths.state) // 10, 64 * 2**30)
+    return default_spool_size(free_disk(settings.paths.state))
 
 
 def free_disk(folder: Path) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tide_cli.targets.shape import DraftShape, TargetShape
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -23,6 +26,7 @@ class KnownTarget:
     gguf_sha256: str | None = None
     draft_hub_id: str | None = None  # published EAGLE3 draft; None: TIDE makes a fresh one
     sglang_arguments: tuple[str, ...] = ()
+    shape: TargetShape | None = None  # the table [shape], with [draft] beside it where the draft's own shape is known
 
 
 def configs_folder() -> Path:
@@ -38,5 +42,12 @@ def known_targets() -> dict[str, KnownTarget]:
         with path.open("rb") as file:
             fields = tomllib.load(file)
         fields["sglang_arguments"] = tuple(fields.get("sglang_arguments", ()))
+        fields["shape"] = _shape(fields.pop("shape", None), fields.pop("draft", None))
         found[path.stem] = KnownTarget(name=path.stem, **fields)
     return found
+
+
+def _shape(target: dict[str, Any] | None, draft: dict[str, Any] | None) -> TargetShape | None:
+    if target is None:
+        return None
+    return TargetShape(**target, draft=DraftShape(hidden_size=target["hidden_size"], **draft) if draft else None)

@@ -1,0 +1,137 @@
+"""`tide plan` and `tide gpus` as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT, tide
+
+INVENTORIES = ROOT / "tests" / "hardware" / "inventories"
+
+
+def plan(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return tide("plan", "--inventory", INVENTORIES / f"{name}.json", *arguments, **environment)
+
+
+def test_gpus_prints_an_inventory_that_plan_reads(tmp_path: Path) -> None:
+    answer = tide("gpus", "--json")
+    file = tmp_path / "machine.json"
+    file.write_text(answer.stdout)
+    assert json.loads(answer.stdout)["version"] == 1
+    planned = tide("plan", "--inventory", file, "--gpus", "cpu", "--state-dir", tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "cores" in tide("gpus").stdout
+
+
+def test_a_plan_as_json(tmp_path: Path) -> None:
+    answer = plan("h100-8x80", "--target", "gpt-oss-120b", "--json", "--state-dir", tmp_path / "state")
+    assert answer.returncode == 0, answer.stderr
+    made = json.loads(answer.stdout)
+    assert (made["target"], made["tensor_parallel"], made["trainer"]) == ("gpt-oss-120b", 4, "own")
+    assert (made["serve"]["gpus"], made["train"]["gpus"]) == ([0, 1, 2, 3], [7])
+    for device in made["memory"]:
+        assert device["total"] == device["used"] + device["free"] + sum(part["size"] for part in device["parts"])
+    engine, trainer = made["commands"]["engine"], made["commands"]["trainer"]
+    argv = engine["argv"]
+    for flag, value in (
+        ("--tp-size", "4"),
+        ("--max-total-tokens", str(made["max_total_tokens"])),
+        ("--mem-fraction-static", f"{made['mem_fraction_static']:.3f}"),
+        ("--chunked-prefill-size", "8192"),
+        ("--model-path", "openai/gpt-oss-120b"),
+    ):
+        assert argv[argv.index(flag) + 1] == value
+    assert engine["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert trainer["env"]["CUDA_VISIBLE_DEVICES"] == "7"
+    assert "tide_cli.training" in trainer["argv"]
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_plan_as_text(tmp_path: Path) -> None:
+    text = plan("a100-4x80-a6000-4x48", "--target", "gpt-oss-120b", "--state-dir", tmp_path).stdout
+    lines = text.splitlines()
+    bars = [line.split("[")[1].split("]")[0] for line in lines if line.startswith("GPU ") and "[" in line]
+    assert len(bars) == 8
+    assert {len(bar) for bar in bars} == {48}
+    assert {letter for bar in bars[4:] for letter in bar} >= {"W", "K", "r"}
+    assert set(bars[3]) == {"T", "."}
+    assert set(bars[0]) == {"."}
+    assert any(line.startswith("note: GPU 0-2 stay idle") for line in lines)
+    assert "env CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=4,5,6,7" in text
+    assert "sglang.launch_server" in text
+
+
+def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
+    """tide plan shows what the launcher makes, not a copy of it."""
+    from tide_cli.engine.launch import engine_command
+    from tide_cli.hardware.inventory import Inventory
+    from tide_cli.hardware.plan_settings import plan_for
+    from tide_cli.settings import load_settings
+    from tide_cli.supervisor.planned_commands import planned_commands
+    from tide_cli.targets import PreparedTarget, resolve_target
+
+    settings = load_settings({"state_dir": tmp_path, "cache_dir": tmp_path, "target": "qwen3-8b", "port": 31998})
+    settings.paths.run.mkdir()
+    target = resolve_target(settings.target, settings.paths)
+    planned = plan_for(settings, target, Inventory.from_json((INVENTORIES / "h100-2x80.json").read_text()))
+    shown = planned_commands(settings, target, planned)["engine"]
+    files = PreparedTarget(
+        "qwen3-8b", Path("Qwen/Qwen3-8B"), "", 4096, 151936, 36, 40960, target.known.sglang_arguments
+    )
+    real = engine_command(settings, files, planned, served_version=0, run="r", spool_size=2**30)
+    assert shown.argv == real.argv
+    assert real.env.items() <= shown.env.items()
+
+
+def test_plans_need_no_torch(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from tide_cli.cli import main
+try:
+    main({["plan", "--target", "gpt-oss-20b", "--inventory", str(INVENTORIES / "h200-1x141.json")]!r})
+except SystemExit as stop:
+    heavy = [name for name in ("torch", "sglang", "transformers") if name in sys.modules]
+    print(stop.code, heavy, file=sys.stderr)
+"""
+    environment = {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path), "TIDE_STATE_DIR": str(tmp_path / "state")}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert answer.stderr.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "gpt-oss-120b"], "49.1 GiB are missing on GPU 0"),
+        (["--target", "qwen3-8b", "--tp", "3"], "--tp 3"),
+        (["--target", "qwen3-8b", "--serve-gpus", "7"], "--serve-gpus"),
+        (["--target", "qwen3-8b", "--serve-cores", "99"], "--serve-cores"),
+        (["--target", "nothing"], "unknown target"),
+        (["--inventory", "/no/such/file"], "/no/such/file"),
+        (["--inventory", str(ROOT / "README.md")], "the inventory cannot be read"),
+    ],
+)
+def test_refusals(tmp_path: Path, arguments: list[str], words: str) -> None:
+    answer = plan("rtx4090-1x24", "--state-dir", tmp_path, *arguments)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert words in answer.stderr
+    assert len(answer.stderr.splitlines()) <= 2
+
+
+def test_an_unknown_hub_id_is_planned_without_its_memory(tmp_path: Path) -> None:
+    answer = plan("h100-2x80", "--target", "someone/some-model", "--json", "--state-dir", tmp_path)
+    made = json.loads(answer.stdout)
+    assert (made["memory"], made["serve"]["gpus"], made["train"]["gpus"]) == ([], [0], [1])
+    assert "not planned" in made["notes"][0]
+
+
+def test_hidden_gpus_and_a_cpu_stay_as_they_are(tmp_path: Path) -> None:
+    """The machine that runs the tests: half of its cores serve."""
+    made = json.loads(tide("plan", "--json", "--state-dir", tmp_path, CUDA_VISIBLE_DEVICES="").stdout)
+    assert made["serve"]["device"] == "cpu"
+    argv = made["commands"]["engine"]["argv"]
+    assert argv[argv.index("--max-total-tokens") + 1] == "16384"
+    assert "--mem-fraction-static" not in argv

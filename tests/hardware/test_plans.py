@@ -1,0 +1,388 @@
+"""Plans of the machines in inventories/, computed by hand: each figure stands here once more, as arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
+
+from tide_cli.errors import UsageError
+from tide_cli.hardware.plan import Plan
+from tide_cli.hardware.planner import make_plan
+from tide_cli.hardware.wishes import Wishes
+
+MIB, GIB = 2**20, 2**30
+
+# Engine, besides the KV cache. Eight requests: target, draft and draft-extend graphs of 2 MiB a request, and 800 MiB of
+# prefill graphs. Activations: 512 MiB and 1.5 MiB a token of a prefill step, with 1/8 GiB a GPU. Hidden states of two
+# forwards, 4 * H columns of 2 bytes. Driver and libraries: 512 MiB, as much again for collectives.
+GRAPHS = 8 * 3 * 2 * MIB + 800 * MIB
+
+
+def reserve(step: int, hidden: int, tp: int = 1) -> int:
+    activations = 512 * MIB + step * 3 * MIB // 2 + tp * 128 * MIB
+    return GRAPHS + activations + 2 * step * 8 * hidden + (512 if tp == 1 else 1024) * MIB
+
+
+# gpt-oss-120b. Draft: fc 3*2880*2880, q 4096*5760, k and v 2*1024*5760, o 2880*4096, MLP 3*16384*2880, head 32000*2880,
+# four norms.
+DRAFT_120B = 24_883_200 + 23_592_960 + 11_796_480 + 11_796_480 + 141_557_760 + 92_160_000 + 11_520
+# MXFP4 experts, 36 layers of 128, three matrices, 17/32 byte a weight: hidden 2880 becomes 3072, intermediate 2880 ->
+# 2944 on one GPU, 1440 -> 1536 on two, 720 -> 768 on four.
+EXPERT = 36 * 128 * 3 * 17 // 32
+PADDING = {
+    1: EXPERT * (3072 * 2944 - 2880 * 2880),
+    2: EXPERT * (3072 * 1536 - 2880 * 1440),
+    4: EXPERT * (3072 * 768 - 2880 * 720),
+}
+# A token of KV cache on one GPU: 8 heads * (key, value) * 64 * 2 bytes = 2048 a layer; 18 full layers, 18 sliding ones
+# that SGLang gives 0.8 of the tokens (29491.2, rounded up); the draft's layer has 8 * 2 * 128 * 2 = 4096.
+TOKEN_120B = {1: 36_864 + 29_492 + 4096, 2: 18_432 + 14_746 + 2048, 4: 9216 + 7373 + 1024}
+WEIGHTS_120B = 65_248_815_744
+
+# Its trainer on a GPU: masters 4, moments 8, gradients 2 + 4, two copies of the draft 2 + 2 bytes a weight; embedding
+# and head in bfloat16; a batch of 2048 tokens: states 8*H, the teacher's 32768 scores in 6 bytes, and for each of 3
+# depths 2 bytes * (8*H + 2*(32+16)*128 + 4*16384) kept and three float32 rows of 32000.
+TRAINER_120B = (
+    22 * DRAFT_120B
+    + 2 * 201_088 * 2880 * 2
+    + 2048 * (8 * 2880 + 6 * 32_768 + 3 * (2 * (8 * 2880 + 12_288 + 65_536) + 12 * 32_000))
+    + 512 * MIB
+)
+
+
+def static_120b(tp: int) -> int:
+    """Weights on each GPU."""
+    return -(-WEIGHTS_120B // tp) + PADDING[tp] + -(-2 * DRAFT_120B // tp)
+
+
+def page(tokens: int) -> int:
+    return tokens // 64 * 64
+
+
+def usable(mib: int) -> int:
+    """Whole halves of a GiB."""
+    return mib // 512 * 512 * MIB
+
+
+@dataclass(frozen=True)
+class Case:
+    """what: inventory and target. serve, train: GPUs. fraction: static bytes over free ones at the engine's start."""
+
+    what: tuple[str, str]
+    serve: tuple[int, ...]
+    trainer: str
+    train: tuple[int, ...]
+    step: int
+    tokens: int
+    static: int
+    start: int
+
+
+H100 = usable(81_559)
+CASES = [
+    # 1 x 80 GB: beside the weights 8192-token steps leave no cache, 4096 leave room for the wanted 8 * 8192 tokens. The
+    # trainer would need 12.7 GiB more. It goes to the CPU, and the cache stays at the wanted size.
+    Case(("h100-1x80", "gpt-oss-120b"), (0,), "cpu", (), 4096, 65_536, static_120b(1), 81_559 * MIB - 512 * MIB),
+    # 2 x 80 GB: the same engine, and a GPU for the trainer. It is the best layout, but the step is not yet the largest.
+    Case(("h100-2x80", "gpt-oss-120b"), (0,), "own", (1,), 4096, 65_536, static_120b(1), 81_559 * MIB - 512 * MIB),
+    # 8 x 80 GB: four serve (64 heads, 8 KV heads; the eighth GPU must be left), the last one trains.
+    Case(
+        ("h100-8x80", "gpt-oss-120b"),
+        (0, 1, 2, 3),
+        "own",
+        (7,),
+        8192,
+        page((H100 - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
+        static_120b(4),
+        81_559 * MIB - 1024 * MIB,
+    ),
+    # 4 x A100 80 GB serve although they stand behind the four A6000; the last of those trains.
+    Case(
+        ("a100-4x80-a6000-4x48", "gpt-oss-120b"),
+        (4, 5, 6, 7),
+        "own",
+        (3,),
+        8192,
+        page((80 * GIB - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
+        static_120b(4),
+        80 * GIB - 1024 * MIB,
+    ),
+    # AMD: 191.98 GiB each, of which 191.5 are planned.
+    Case(
+        ("mi300x-8x192", "gpt-oss-120b"),
+        (0, 1, 2, 3),
+        "own",
+        (7,),
+        8192,
+        page((usable(196_592) - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
+        static_120b(4),
+        196_592 * MIB - 1024 * MIB,
+    ),
+    Case(
+        ("mi300x-4x192-mi250-4x64", "gpt-oss-120b"),
+        (4, 5, 6, 7),
+        "own",
+        (3,),
+        8192,
+        page((usable(196_592) - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
+        static_120b(4),
+        196_592 * MIB - 1024 * MIB,
+    ),
+    # GPU 0 has 39.6 GiB left and GPU 2 9.6: 1 and 3 serve, and of the others 2 is too full for the trainer.
+    Case(
+        ("h100-4x80-busy", "gpt-oss-120b"),
+        (1, 3),
+        "own",
+        (0,),
+        8192,
+        page((H100 - static_120b(2) - reserve(8192, 2880, 2)) // TOKEN_120B[2]),
+        static_120b(2),
+        81_559 * MIB - 1024 * MIB,
+    ),
+    # 141 GB: engine and trainer on one GPU; SGLang's fraction is that of what the trainer leaves.
+    Case(
+        ("h200-1x141", "gpt-oss-120b"),
+        (0,),
+        "shared",
+        (0,),
+        8192,
+        page((usable(143_771) - TRAINER_120B - static_120b(1) - reserve(8192, 2880)) // TOKEN_120B[1]),
+        static_120b(1),
+        143_771 * MIB - TRAINER_120B - 512 * MIB,
+    ),
+    # 96 GB: it is shared here too, the step has to be smaller.
+    Case(
+        ("rtx-pro-6000-1x96", "gpt-oss-120b"),
+        (0,),
+        "shared",
+        (0,),
+        4096,
+        65_536,
+        static_120b(1),
+        97_887 * MIB - TRAINER_120B - 512 * MIB,
+    ),
+    # 2 x 48 GB: two must serve together, and the trainer's 12.7 GiB fit beside them on neither.
+    Case(
+        ("rtx6000-ada-2x48", "gpt-oss-120b"), (0, 1), "cpu", (), 4096, 65_536, static_120b(2), 49_140 * MIB - 1024 * MIB
+    ),
+    # A MIG slice of 39.5 GiB holds Llama-3.1-8B: 4096 bytes a layer and token in 32 layers and the draft's.
+    Case(
+        ("h100-mig-2x40", "llama-3.1-8b-instruct"),
+        (0,),
+        "own",
+        (1,),
+        8192,
+        page((usable(40_448) - 16_060_522_496 - 2 * 424_689_664 - reserve(8192, 4096)) // (33 * 4096)),
+        16_060_522_496 + 2 * 424_689_664,
+        40_448 * MIB - 512 * MIB,
+    ),
+    # 24 GB: less than the wanted cache even with the smallest step, and with the trainer on the CPU.
+    Case(
+        ("rtx4090-1x24", "llama-3.1-8b-instruct"),
+        (0,),
+        "cpu",
+        (),
+        2048,
+        page((usable(24_564) - 16_060_522_496 - 2 * 424_689_664 - reserve(2048, 4096)) // (33 * 4096)),
+        16_060_522_496 + 2 * 424_689_664,
+        24_564 * MIB - 512 * MIB,
+    ),
+]
+TOKEN = {"gpt-oss-120b": TOKEN_120B, "llama-3.1-8b-instruct": {1: 33 * 4096}}
+
+
+def plan(inventory: str, target: str, **wishes: object) -> Plan:
+    return make_plan(machine(inventory), SHAPES[target], Wishes(**wishes), target=target, others=SHAPES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what[0])
+def test_by_hand(case: Case) -> None:
+    made = plan(*case.what)
+    assert (made.serve.gpus, made.trainer) == (case.serve, case.trainer)
+    assert made.train is not None
+    assert made.train.gpus == case.train
+    assert (made.prefill_tokens, made.max_total_tokens) == (case.step, case.tokens)
+    cache = case.tokens * TOKEN[case.what[1]][len(case.serve)]
+    exact = (case.static + cache) / case.start
+    assert made.mem_fraction_static is not None
+    assert exact <= made.mem_fraction_static < exact + 0.001
+
+
+def test_parts_of_a_serving_gpu_by_hand() -> None:
+    """8 x 80 GB: what each byte of GPU 0 is for."""
+    made = plan("h100-8x80", "gpt-oss-120b")
+    parts = {part.name: part.size for part in made.memory[0].parts}
+    assert parts == {
+        "target weights": WEIGHTS_120B // 4,
+        "expert padding": PADDING[4],
+        "draft weights": 2 * DRAFT_120B // 4,
+        "CUDA graphs": GRAPHS,
+        "activations": 512 * MIB + 12 * GIB + 512 * MIB,
+        "captured states": 2 * 8192 * 8 * 2880,
+        "driver and libraries": GIB,
+        "KV cache": made.max_total_tokens * TOKEN_120B[4],
+    }
+    trainer = {part.name: part.size for part in made.memory[7].parts}
+    assert sum(trainer.values()) == TRAINER_120B
+    assert trainer["masters"] + trainer["Adam moments"] == 12 * DRAFT_120B
+
+
+@pytest.mark.parametrize(
+    ("name", "serve", "train"),
+    [
+        ("cpu-1", (0,), (0,)),
+        ("cpu-2", (0,), (1,)),
+        # each node has both threads of its 16 cores
+        ("cpu-64-2-nodes", (*range(16), *range(32, 48)), (*range(16, 32), *range(48, 64))),
+    ],
+)
+def test_cores_without_a_gpu(name: str, serve: tuple[int, ...], train: tuple[int, ...]) -> None:
+    made = plan(name, "smollm2-135m")
+    assert (made.serve.cores, made.train.cores) == (serve, train)
+    assert made.serve.device == made.train.device == "cpu"
+    assert made.max_total_tokens == 16_384
+    assert bool(made.notes) == (name == "cpu-1")
+    # float32: 135 M weights; 30 layers and the draft's, 3 heads * 2 * 64 * 4 bytes; 12,167,424 of the draft
+    engine = 2 * 269_060_552 + 4 * 12_167_424 + 16_384 * 31 * 1536 + 2 * GIB
+    assert sum(part.size for part in made.memory[0].parts if part.owner == "engine") == engine
+
+
+def test_the_engine_is_near_its_gpus() -> None:
+    made = plan("a100-4x80-a6000-4x48", "gpt-oss-120b")
+    assert made.serve.cores == tuple(range(32, 64))  # the A100 hang on node 1
+
+
+def test_the_spool_of_a_plan() -> None:
+    assert plan("cpu-2", "smollm2-135m").spool_size == 6 * GIB  # a tenth of 60 GiB
+    assert plan("h100-1x80", "gpt-oss-20b").spool_size == 64 * GIB
+    assert plan("cpu-2", "smollm2-135m", spool_size=5).spool_size == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "words"),
+    [
+        # 60.77 + 5.13 + 0.57 weights, 3.63 activations, 0.83 graphs, 0.5 driver, 0.09 states, 16384 * 70,452 cache
+        ("rtx4090-1x24", "gpt-oss-120b", ("49.1 GiB are missing on GPU 0", "free are 23.5", "--target qwen3-8b")),
+        ("h100-mig-2x40", "gpt-oss-120b", ("33.1 GiB are missing on GPU 0", "free are 39.5", "--target qwen3-8b")),
+        ("cpu-1", "qwen3-8b", ("32.6 GiB are missing in main memory", "free are 6.0", "--target smollm2-135m")),
+    ],
+)
+def test_what_does_not_fit_says_what_is_missing(name: str, target: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(name, target)
+    text = "\n".join(refused.value.lines())
+    assert [word for word in (target, *words) if word not in text] == []
+    assert len(refused.value.lines()) == 2
+
+
+def test_notes_tell_what_is_unexpected() -> None:
+    busy = " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)
+    assert "GPU 2 stays idle" in busy
+    assert "GPU 0: others hold 40.0 GiB (pid 4711)" in busy
+    assert "wait for PCI Express" in " ".join(plan("rtx6000-ada-2x48", "gpt-oss-120b").notes)
+    assert "not been run" in " ".join(plan("mi300x-8x192", "qwen3-8b").notes)
+    spare = plan("rtx-pro-6000-1x96", "gpt-oss-120b").notes
+    (advice,) = [note for note in spare if "max_total_tokens" in note]
+    more = int(advice.split("max_total_tokens = ")[1].split()[0])
+    assert plan("rtx-pro-6000-1x96", "gpt-oss-120b", total_tokens=more).max_total_tokens == more
+    with pytest.raises(UsageError, match="does not fit"):
+        plan("rtx-pro-6000-1x96", "gpt-oss-120b", total_tokens=more + 200_000)
+
+
+def test_a_slice_is_called_by_its_uuid() -> None:
+    made = plan("h100-mig-2x40", "qwen3-8b")
+    assert made.serve.visible == ("MIG-00000000-aaaa-bbbb-cccc-dddddddddddd",)
+    assert made.train.visible == ("MIG-00000001-aaaa-bbbb-cccc-dddddddddddd",)
+
+
+@pytest.mark.parametrize(
+    ("name", "wishes", "words"),
+    [
+        ("h100-8x80", {"tp": 3}, "--tp 3"),
+        ("h100-8x80", {"tp": 16}, "--tp 16"),
+        ("h100-8x80", {"serve_gpus": "0-2"}, "--serve-gpus 0-2"),
+        ("h100-8x80", {"serve_gpus": "0-3", "tp": 2}, "--tp 2"),
+        ("h100-8x80", {"serve_gpus": "8"}, "--serve-gpus: GPU 8"),
+        ("h100-8x80", {"serve_gpus": "x"}, "--serve-gpus: 'x'"),
+        ("h100-8x80", {"serve_gpus": "cpu"}, "--serve-gpus cpu"),
+        ("h100-8x80", {"train_gpus": "6,7"}, "--train-gpus 6,7"),
+        ("h100-8x80", {"train_gpus": "GPU-12"}, "--train-gpus"),
+        ("h100-8x80", {"gpus": "0-3", "serve_gpus": "4"}, "--serve-gpus: GPU 4"),
+        ("h100-8x80", {"gpus": "cpu", "serve_gpus": "4"}, "--serve-gpus"),
+        ("h100-8x80", {"serve_cores": "7-3"}, "--serve-cores"),
+        ("h100-8x80", {"train_cores": "500"}, "--train-cores"),
+        ("h100-mig-2x40", {"tp": 2}, "--tp 2"),
+        ("h100-mig-2x40", {"serve_gpus": "0,1"}, "slices"),
+        ("cpu-2", {"serve_gpus": "0"}, "--serve-gpus 0"),
+        ("cpu-2", {"train_gpus": "0"}, "--train-gpus"),
+        ("cpu-2", {"tp": 2}, "--tp 2"),
+        ("h100-2x80", {"serve_gpus": "0", "train_gpus": "0", "total_tokens": 400_000}, "GPU 0"),
+    ],
+)
+def test_wishes_that_cannot_be_fulfilled(name: str, wishes: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(name, "qwen3-8b" if name != "cpu-2" else "smollm2-135m", **wishes)
+    assert words in "\n".join(refused.value.lines())
+
+
+def test_wishes_win() -> None:
+    assert plan("h100-8x80", "qwen3-8b", tp=2).serve.gpus == (0, 1)
+    assert plan("h100-8x80", "qwen3-8b", serve_gpus="6,7", train_gpus="0").serve.gpus == (6, 7)
+    assert plan("h100-8x80", "qwen3-8b", gpus="4-7").serve.gpus == (4, 5)
+    assert plan("h100-2x80", "qwen3-8b", train_gpus="0").serve.gpus == (1,)
+    assert plan("h100-2x80", "qwen3-8b", train_gpus="cpu").serve.gpus == (0, 1)
+    assert plan("h100-2x80", "smollm2-135m", gpus="cpu").serve.device == "cpu"
+    both = plan("h100-2x80", "qwen3-8b", serve_gpus="0", train_gpus="0")
+    assert both.trainer == "shared"
+    assert "share it" in both.notes[-1] + both.notes[0]
+    mig = plan("h100-mig-2x40", "qwen3-8b", serve_gpus="MIG-00000001")
+    assert (mig.serve.gpus, mig.train.gpus) == ((1,), (0,))
+
+
+def test_without_training_everything_serves() -> None:
+    made = plan("h100-8x80", "gpt-oss-120b", training=False)
+    assert made.train is None
+    assert made.serve.gpus == tuple(range(8))
+    assert plan("cpu-2", "smollm2-135m", training=False).serve.cores == (0, 1)
+    assert "no effect" in plan("cpu-2", "smollm2-135m", training=False, train_cores="1").notes[0]
+    assert "no effect" in plan("h100-2x80", "qwen3-8b", training=False, train_gpus="1").notes[-1]
+
+
+def test_without_speculation_there_is_no_draft() -> None:
+    made = plan("h100-2x80", "qwen3-8b", speculation=False)
+    assert made.trainer == "off"
+    assert [part.name for device in made.memory for part in device.parts if part.name == "draft weights"] == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "serve", "train"),
+    [(1, (0,), (0,)), (2, (0,), (1,)), (3, (0, 1), (2,)), (4, (0, 1), (3,)), (8, (0, 1, 2, 3), (7,))],
+)
+def test_a_target_of_unknown_shape(gpus: int, serve: tuple[int, ...], train: tuple[int, ...]) -> None:
+    made = make_plan(with_gpus(gpus), None, Wishes())
+    assert (made.serve.gpus, made.train.gpus) == (serve, train)
+    assert (made.memory, made.max_total_tokens, made.mem_fraction_static) == ((), None, None)
+    assert "not planned" in made.notes[0]
+
+
+def test_a_small_target_is_not_torn_apart() -> None:
+    """A GPU with less than a GiB of weights waits more than it computes."""
+    assert plan("h100-8x80", "smollm2-135m").serve.gpus == (0,)
+
+
+def test_adaptation_that_does_not_fit_on_a_cpu_is_said() -> None:
+    small = cpu(2, gib=4)
+    made = make_plan(small, SHAPES["smollm2-135m"], Wishes())
+    assert (made.train, made.serve.cores) == (None, (0, 1))
+    assert "adaptation is off" in made.notes[0]
+    with pytest.raises(UsageError, match="main memory"):
+        make_plan(small, SHAPES["smollm2-135m"], Wishes(train_cores="1"))
+
+
+def test_every_inventory_stands_in_a_test() -> None:
+    text = Path(__file__).read_text()
+    assert [file.stem for file in INVENTORIES if f'"{file.stem}"' not in text] == []
+    assert len(INVENTORIES) >= 12

@@ -1,0 +1,91 @@
+"""What the supervisor makes of a plan, for machines that are not this one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scripted import scripted_settings
+
+from tide_cli.errors import TideError
+from tide_cli.hardware.inventory import Gpu, Inventory, NumaNode
+from tide_cli.supervisor import appliance, own_machine, specs
+from tide_cli.supervisor.messages import ENGINE, TARGET, TRAINER
+from tide_cli.supervisor.run import Supervisor
+
+SHAPE = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+    "max_position_embeddings": 512,
+}
+
+
+def machine(gpus: int = 0, gib: int = 80, memory: int = 64) -> Inventory:
+    found = tuple(Gpu(index, "some GPU", gib * 2**30, (9, 0)) for index in range(gpus))
+    return Inventory((NumaNode(0, (0, 1), memory * 2**30, memory * 2**30),), found)
+
+
+def workshop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inventory: Inventory, **chosen: object) -> specs.Workshop:
+    """As a start on `inventory` would have it."""
+    for module in (appliance, specs):
+        monkeypatch.setattr(module, "own_inventory", lambda paths: inventory)
+    made = appliance.check_settings(scripted_settings(tmp_path, 31_997, **chosen))
+    for folder in (made.paths.run, made.paths.logs):
+        folder.mkdir(parents=True)
+    return made
+
+
+def fetched(made: specs.Workshop, tmp_path: Path) -> None:
+    """The target step has been here."""
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "snapshot" / "model.safetensors").write_bytes(bytes(1000))
+    (made.paths.logs / f"{TARGET}.log").write_text(f"folder {tmp_path / 'snapshot'}\n")
+
+
+def test_no_trainer_is_started_where_none_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(memory=4), target="smollm2-135m")
+    assert made.settings.training
+    supervisor = Supervisor(made, engine=None, on_event=lambda event: None)
+    assert ENGINE in supervisor.core.children
+    assert TRAINER not in supervisor.core.children
+
+
+def test_children_see_their_own_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(gpus=2), target="someone/some-model")
+    fetched(made, tmp_path)
+    seen = {child: made.spec(child, 0).env["CUDA_VISIBLE_DEVICES"] for child in (ENGINE, TRAINER)}
+    assert seen == {ENGINE: "0", TRAINER: "1"}
+
+
+def test_an_unknown_target_is_planned_again_once_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(gpus=1), target="someone/some-model")
+    assert made.plan.memory == ()
+    fetched(made, tmp_path)
+    argv = made.spec(ENGINE, 0).argv
+    assert made.plan.memory != ()
+    assert argv[argv.index("--max-total-tokens") + 1] == str(made.plan.max_total_tokens)
+
+
+def test_an_unknown_target_that_leaves_no_room_for_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The supervisor has been told that there is a trainer: it cannot silently go without."""
+    made = workshop(monkeypatch, tmp_path, machine(gpus=1, gib=5, memory=0), target="someone/some-model")
+    assert made.plan.train is not None
+    fetched(made, tmp_path)
+    with pytest.raises(TideError) as refused:
+        made.spec(ENGINE, 0)
+    assert "adaptation is off" in refused.value.lines()[0]
+    assert "--no-training" in refused.value.lines()[1]
+
+
+def test_own_processes_are_only_looked_for_where_gpus_are_in_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inventory = machine(gpus=1)
+    monkeypatch.setattr(own_machine, "take_inventory", lambda: inventory)
+    settings = scripted_settings(tmp_path, 31_997)
+    assert own_machine.own_inventory(settings.paths) is inventory

@@ -1,0 +1,200 @@
+"""Inventory and plan as text and as JSON; pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tide_cli.cli.output import table_lines
+from tide_cli.hardware.cores import format_cores
+from tide_cli.hardware.inventory import Gpu, Inventory, format_capability
+from tide_cli.hardware.memory import GIB
+from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
+
+if TYPE_CHECKING:
+    from tide_cli.supervisor.planned_commands import PlannedCommand
+
+_BAR = 48
+# Letters of the memory bar; what the engine takes besides is its reserve.
+_LETTERS = {
+    "target weights": ("W", "target weights"),
+    "draft weights": ("D", "draft weights"),
+    "KV cache": ("K", "KV cache"),
+}
+_RESERVE, _TRAINER, _USED, _FREE = ("r", "engine's reserve"), ("T", "trainer"), ("#", "used by others"), (".", "free")
+_TRAINED = {"own": "a GPU of its own", "shared": "shares a serving GPU", "cpu": "on the CPU"}
+
+
+def inventory_text(inventory: Inventory) -> str:
+    """Tables of the GPUs, of the links between them, and of the NUMA nodes."""
+    lines = ["no GPU"] if not inventory.gpus else _gpu_table(inventory.gpus)
+    if inventory.links:
+        lines += ["", *_link_table(inventory)]
+    header = ("node", "cores", "memory", "free")
+    rows = [
+        (node.number, format_cores(node.cores) or "-", _gib(node.memory), _gib(node.memory_free))
+        for node in inventory.nodes
+    ]
+    return "\n".join([*lines, "", *table_lines(header, rows)])
+
+
+def plan_as_dict(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -> dict[str, Any]:
+    """What `tide plan --json` prints; sizes in bytes."""
+    return {
+        "target": target,
+        "tensor_parallel": plan.tensor_parallel,
+        "serve": _partition_as_dict(plan.serve),
+        "train": _partition_as_dict(plan.train) if plan.train else None,
+        "trainer": plan.trainer,
+        "max_total_tokens": plan.max_total_tokens,
+        "mem_fraction_static": plan.mem_fraction_static,
+        "chunked_prefill_size": plan.prefill_tokens,
+        "spool_size": plan.spool_size,
+        "memory": [
+            {
+                "gpu": device.gpu,
+                "name": device.name,
+                "total": device.total,
+                "used": device.used,
+                "free": device.free,
+                "parts": [vars(part) for part in device.parts],
+            }
+            for device in plan.memory
+        ],
+        "notes": list(plan.notes),
+        "commands": {
+            name: {"argv": command.argv, "env": command.env, "cores": format_cores(command.cores)}
+            for name, command in commands.items()
+        },
+    }
+
+
+def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -> str:
+    """The partition, a bar for each device, its parts in GiB, the notes and the commands."""
+    rows = [("engine", _devices(plan.serve), format_cores(plan.serve.cores), _engine_words(target, plan))]
+    if plan.train:
+        rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer]))
+    lines = table_lines(("part", "devices", "cores", "what"), rows)
+    if plan.memory:
+        lines += ["", *_bars(plan.memory), "", *_part_table(plan.memory)]
+    if plan.notes:
+        lines += ["", *(f"note: {note}" for note in plan.notes)]
+    for name, command in commands.items():
+        variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted(command.env.items()))
+        lines += ["", f"{name}:", f"  taskset -c {format_cores(command.cores)} env {variables} \\"]
+        lines.append(f"  {shlex.join(command.argv)}")
+    return "\n".join(lines)
+
+
+def _engine_words(target: str, plan: Plan) -> str:
+    words = [target]
+    if plan.tensor_parallel > 1:
+        words.append(f"tensor parallel {plan.tensor_parallel}")
+    if plan.max_total_tokens:
+        words.append(f"KV cache of {plan.max_total_tokens} tokens")
+    if plan.mem_fraction_static:
+        words.append(f"static fraction {plan.mem_fraction_static:.3f}")
+    if plan.spool_size:
+        words.append(f"spool of {_gib(plan.spool_size)}")
+    return ", ".join(words)
+
+
+def _devices(partition: Partition) -> str:
+    return f"GPU {format_cores(partition.gpus)}" if partition.gpus else "CPU"
+
+
+def _partition_as_dict(partition: Partition) -> dict[str, Any]:
+    return {"device": partition.device, "gpus": list(partition.gpus), "cores": format_cores(partition.cores)}
+
+
+def _bars(memory: Sequence[DeviceMemory]) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    seen: set[tuple[str, str]] = set()
+    for device in memory:
+        shares = _shares(device)
+        seen.update(key for key, _ in shares)
+        bar = "".join(letter * cells for (letter, _), cells in _cells(shares, device.total))
+        rows.append((_label([device]), f"[{bar}]", _gib(device.total), device.name))
+    legend = ", ".join(" ".join(key) for key in (*_LETTERS.values(), _RESERVE, _TRAINER, _USED, _FREE) if key in seen)
+    return [*table_lines(("device", "memory", "total", "name"), rows), legend]
+
+
+def _shares(device: DeviceMemory) -> list[tuple[tuple[str, str], int]]:
+    """(letter, meaning) and bytes, in the order of the bar; nothing empty."""
+    sizes: dict[tuple[str, str], int] = {_USED: device.used}
+    for part in device.parts:
+        key = _TRAINER if part.owner == "trainer" else _LETTERS.get(part.name, _RESERVE)
+        sizes[key] = sizes.get(key, 0) + part.size
+    sizes[_FREE] = device.free
+    return [(key, size) for key, size in sizes.items() if size]
+
+
+def _cells(shares: Sequence[tuple[tuple[str, str], int]], total: int) -> Iterable[tuple[tuple[str, str], int]]:
+    """Cells of each share: rounded at the borders, so that they add up to the bar."""
+    done = before = 0
+    for key, size in shares:
+        done += size
+        border = round(_BAR * done / total)
+        yield key, border - before
+        before = border
+
+
+def _part_table(memory: Sequence[DeviceMemory]) -> list[str]:
+    """A row for each part, a column for each group of devices with the same parts; GiB."""
+    groups: dict[tuple[Any, ...], list[DeviceMemory]] = {}
+    for device in memory:
+        if device.parts:
+            groups.setdefault((device.parts, device.total, device.used), []).append(device)
+    columns = list(groups.values())
+    if not columns:
+        return []
+    names = list(dict.fromkeys((part.owner, part.name) for column in columns for part in column[0].parts))
+    rows: list[list[object]] = []
+    for owner, name in names:
+        sizes = [{(part.owner, part.name): part.size for part in column[0].parts} for column in columns]
+        rows.append([owner, name, *(_number(size.get((owner, name))) for size in sizes)])
+    rows.append(["", "free", *(_number(column[0].free) for column in columns)])
+    return table_lines(("for", "part (GiB)", *map(_label, columns)), rows)
+
+
+def _gpu_table(gpus: Sequence[Gpu]) -> list[str]:
+    header = ("gpu", "name", "memory", "free", "capability", "node", "processes", "uuid")
+    return table_lines(
+        header,
+        [
+            (
+                gpu.index,
+                gpu.name,
+                _gib(gpu.memory),
+                _gib(gpu.memory_free),
+                format_capability(gpu) or None,
+                gpu.numa_node,
+                ", ".join(str(process.pid) for process in gpu.processes) or None,
+                gpu.uuid,
+            )
+            for gpu in gpus
+        ],
+    )
+
+
+def _link_table(inventory: Inventory) -> list[str]:
+    header = ["link", *(str(gpu.index) for gpu in inventory.gpus)]
+    rows = [
+        [first.index, *(None if first == second else inventory.link(first, second) for second in inventory.gpus)]
+        for first in inventory.gpus
+    ]
+    return table_lines(header, rows)
+
+
+def _label(devices: Sequence[DeviceMemory]) -> str:
+    numbers = [device.gpu for device in devices if device.gpu is not None]
+    return f"GPU {format_cores(numbers)}" if numbers else "CPU"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _number(size: int | None) -> str | None:
+    return None if size is None else f"{size / GIB:.2f}"

@@ -1,0 +1,110 @@
+"""The ways in which GPUs can be divided between engine and trainer, the most wanted first; no memory is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tide_cli.errors import UsageError
+from tide_cli.hardware.gpus import best_set, equal_groups, named_gpus, tensor_parallel_sizes, usable, useful_gpus
+from tide_cli.hardware.inventory import Gpu, Inventory
+from tide_cli.hardware.wishes import Wishes
+from tide_cli.targets.shape import DraftShape, TargetShape
+
+
+@dataclass(frozen=True)
+class Layout:
+    """serve: the engine's GPUs. trainer: 'own', 'shared', 'cpu' or 'off', as in Plan.trainer.
+
+    candidates: GPUs the trainer may have, the most wanted first; () without one.
+    """
+
+    serve: tuple[Gpu, ...]
+    trainer: str
+    candidates: tuple[Gpu, ...] = ()
+
+
+def layouts(
+    inventory: Inventory,
+    pool: Sequence[Gpu],
+    shape: TargetShape | None,
+    draft: DraftShape | None,
+    wishes: Wishes,
+) -> list[Layout]:
+    """Every layout that the wishes allow, in order of preference; never empty.
+
+    A GPU of its own for the trainer comes first, then one it shares, then the CPU, then no training; within each the
+    strongest equal GPUs serve, as many as are of use. What the user named is in every layout. Raises UsageError, naming
+    the flag, where a wish cannot be fulfilled.
+    """
+    fits, useful = tensor_parallel_sizes(shape, draft), useful_gpus(shape)
+    serve = named_gpus("--serve-gpus", wishes.serve_gpus, pool)
+    train = named_gpus("--train-gpus", wishes.train_gpus, pool) if wishes.training else None
+    if serve == ():
+        raise UsageError("--serve-gpus cpu: that would leave the GPUs idle", remedy="--gpus cpu serves on the CPU")
+    if train and len(train) > 1:
+        raise UsageError(f"--train-gpus {wishes.train_gpus}: the trainer uses one GPU", remedy="name one of them")
+
+    def sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
+        return [serve] if serve else list(_serving_sets(inventory, gpus, wishes.tp, fits, useful))
+
+    if serve:
+        _check_named(serve, wishes, fits)
+    elif not sets(pool):
+        raise _no_set(pool, wishes, fits)
+    found: list[Layout] = []
+    if wishes.training and train != ():
+        for chosen in sets([gpu for gpu in pool if gpu not in (train or ())]):
+            rest = train or _weakest_first([gpu for gpu in pool if gpu not in chosen])
+            if candidates := tuple(gpu for gpu in rest if gpu not in chosen):
+                found.append(Layout(chosen, "own", candidates))
+        sharing = [(chosen, [gpu for gpu in chosen if train is None or gpu in train]) for chosen in sets(pool)]
+        found += [Layout(chosen, "shared", (max(shared, key=usable),)) for chosen, shared in sharing if shared]
+    if wishes.training and not train:
+        found += [Layout(chosen, "cpu") for chosen in sets(pool)]
+    if not wishes.training or (train is None and wishes.train_cores is None):
+        found += [Layout(chosen, "off") for chosen in sets(pool)]
+    return found
+
+
+def _check_named(serve: tuple[Gpu, ...], wishes: Wishes, fits: Callable[[int], bool]) -> None:
+    count, flag = len(serve), f"--serve-gpus {wishes.serve_gpus}"
+    if wishes.tp not in (None, count):
+        raise UsageError(f"--tp {wishes.tp} needs {wishes.tp} of --serve-gpus", why=f"{count} are named")
+    if not fits(count):
+        raise UsageError(f"{flag}: the target cannot be spread over {count} GPUs", why=_possible(fits, count))
+    if count > 1 and any(gpu.mig for gpu in serve):
+        raise UsageError(f"{flag}: slices of a GPU cannot work together", remedy="name one of them")
+
+
+def _no_set(pool: Sequence[Gpu], wishes: Wishes, fits: Callable[[int], bool]) -> UsageError:
+    """Only `--tp` can leave no set: one GPU always is one."""
+    most = max(len(group) for group in equal_groups(pool))
+    what = f"--tp {wishes.tp}"
+    if wishes.tp and not fits(wishes.tp):
+        return UsageError(
+            f"{what}: the target cannot be spread over so many GPUs", why=_possible(fits, max(most, wishes.tp))
+        )
+    slices = "; slices of a GPU cannot work together" if any(gpu.mig for gpu in pool) else ""
+    return UsageError(f"{what} needs {wishes.tp} equal GPUs", why=f"there are {most} at most{slices}")
+
+
+def _serving_sets(
+    inventory: Inventory, pool: Sequence[Gpu], tp: int | None, fits: Callable[[int], bool], useful: int
+) -> Iterator[tuple[Gpu, ...]]:
+    """Sets of equal GPUs, those of the strongest make first; of a make the largest that is of use, the others later."""
+    for group in equal_groups(pool):
+        sizes = sorted(range(1, len(group) + 1), key=lambda size: (size > useful, size if size > useful else -size))
+        for size in sizes:
+            if fits(size) and tp in (None, size) and (chosen := best_set(group, size, inventory)):
+                yield chosen
+
+
+def _weakest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    groups = [sorted(group, key=lambda gpu: (usable(gpu), -gpu.index)) for group in equal_groups(gpus)]
+    return tuple(gpu for group in reversed(groups) for gpu in group)
+
+
+def _possible(fits: Callable[[int], bool], most: int) -> str:
+    sizes = ", ".join(str(size) for size in range(1, most + 1) if fits(size))
+    return f"its heads and layers divide by {sizes}"

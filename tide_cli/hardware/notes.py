@@ -1,0 +1,49 @@
+"""What a plan has to say for itself: everything about it that a user would not expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tide_cli.hardware.cores import format_cores
+from tide_cli.hardware.gpus import fast_pairs
+from tide_cli.hardware.inventory import Gpu, Inventory
+from tide_cli.hardware.memory import GIB, Part, total
+from tide_cli.hardware.wishes import Wishes
+
+
+def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], trainer: Gpu | None) -> list[str]:
+    """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried."""
+    notes = []
+    if idle := [gpu.index for gpu in pool if gpu not in serve and gpu != trainer]:
+        notes.append(f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle")
+    for gpu in pool:
+        if gpu.memory_used >= GIB:
+            pids = ", ".join(str(process.pid) for process in gpu.processes)
+            holders = f" (pid {pids})" if pids else ""
+            notes.append(f"GPU {gpu.index}: others hold {gpu.memory_used / GIB:.1f} GiB{holders}")
+    if len({(gpu.name, gpu.capability) for gpu in serve}) > 1:
+        notes.append("the serving GPUs differ: the slowest one sets the pace")
+    pairs = len(serve) * (len(serve) - 1) // 2
+    if inventory.links and fast_pairs(serve, inventory) < pairs:
+        numbers = format_cores([gpu.index for gpu in serve])
+        notes.append(f"GPU {numbers} are not all joined by NVLink or XGMI: working together they wait for PCI Express")
+    if any(gpu.vendor == "amd" for gpu in serve):
+        notes.append("AMD GPUs: TIDE has not been run on one yet")
+    return notes
+
+
+def trainer_note(
+    trainer: str, serve: Sequence[Gpu], gpu: Gpu | None, parts: Sequence[Part], wishes: Wishes
+) -> list[str]:
+    """Where the draft is trained, unless that is a GPU of its own."""
+    size = total(parts) / GIB
+    if trainer == "shared" and gpu:
+        alone = "one GPU" if len(serve) == 1 else f"GPU {gpu.index}"
+        return [f"{alone}: engine and trainer share it, training slows serving down"]
+    if trainer == "cpu":
+        return [f"the trainer runs on the CPU, with {size:.1f} GiB of main memory: it learns slowly there"]
+    if trainer == "off" and wishes.training:
+        return [f"adaptation is off: no GPU has room for the trainer, nor main memory {size:.1f} GiB"]
+    if not wishes.training and wishes.train_gpus:
+        return ["--train-gpus has no effect: nothing is trained"]
+    return []

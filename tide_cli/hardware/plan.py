@@ -1,0 +1,77 @@
+"""What a plan says: which devices serve, which train, and what each byte of their memory is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tide_cli.hardware.memory import Part, total
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The devices of one child: CPU core ids (never empty) and GPU indices (empty on a CPU).
+
+    visible: what CUDA_VISIBLE_DEVICES calls the GPUs, where that is not their indices.
+    """
+
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...] = ()
+    visible: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """'cuda' or 'cpu', as torch names it; AMD's GPUs are 'cuda' too."""
+        return "cuda" if self.gpus else "cpu"
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The memory of one device, in bytes. used: by others; gpu: its index, None for main memory."""
+
+    gpu: int | None
+    name: str
+    total: int
+    used: int
+    parts: tuple[Part, ...]
+
+    @property
+    def planned(self) -> int:
+        return total(self.parts)
+
+    @property
+    def free(self) -> int:
+        """What neither others nor the plan takes."""
+        return self.total - self.used - self.planned
+
+
+@dataclass(frozen=True)
+class Plan:
+    """serve: the engine's devices; train: the trainer's, None where nothing is trained; notes: for the user.
+
+    The figures are None, and memory empty, where the target's shape was not known. max_total_tokens: of the KV cache;
+    mem_fraction_static, prefill_tokens: SGLang's options of that name and --chunked-prefill-size, None on a CPU.
+    spool_size: bytes, None where the disk is not known.
+    """
+
+    serve: Partition
+    train: Partition | None
+    notes: tuple[str, ...] = ()
+    memory: tuple[DeviceMemory, ...] = ()
+    max_total_tokens: int | None = None
+    mem_fraction_static: float | None = None
+    prefill_tokens: int | None = None
+    spool_size: int | None = None
+
+    @property
+    def tensor_parallel(self) -> int:
+        """GPUs that one copy of the target is spread over; 1 on a CPU."""
+        return max(1, len(self.serve.gpus))
+
+    @property
+    def trainer(self) -> str:
+        """Where the draft is trained: 'off', 'cpu', 'own' (a GPU of its own) or 'shared' (one that serves too)."""
+        if self.train is None:
+            return "off"
+        if not self.train.gpus:
+            return "cpu"
+        return "shared" if set(self.train.gpus) & set(self.serve.gpus) else "own"

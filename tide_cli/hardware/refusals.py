@@ -1,0 +1,68 @@
+"""What is said where a plan cannot be made: which wish, or how much memory where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tide_cli.errors import UsageError
+from tide_cli.hardware.gpus import named_gpus, usable
+from tide_cli.hardware.inventory import Inventory
+from tide_cli.hardware.layouts import Layout
+from tide_cli.hardware.memory import GIB, PREFILL_STEPS, Part, engine_parts, kv_token_bytes, total, trainer_parts
+from tide_cli.hardware.wishes import Wishes
+from tide_cli.targets.shape import DraftShape, TargetShape
+
+
+class DoesNotFit(UsageError):
+    """parts: what is needed in one place; free: bytes that are there."""
+
+    def __init__(self, target: str, where: str, parts: Sequence[Part], free: int) -> None:
+        largest = sorted(parts, key=lambda part: -part.size)[:4]
+        words = ", ".join(f"{part.name} {part.size / GIB:.1f}" for part in largest)
+        super().__init__(
+            f"{target} does not fit: {(total(parts) - free) / GIB:.1f} GiB are missing {where}",
+            why=f"needed are {total(parts) / GIB:.1f} GiB ({words}), free are {free / GIB:.1f}",
+            remedy="more memory, or fewer --max-running-requests",
+        )
+
+
+def refuse_gpu_wishes(wishes: Wishes) -> None:
+    """Raises UsageError for what asks for GPUs where none is to be used."""
+    if wishes.serve_gpus is not None:
+        raise UsageError(f"--serve-gpus {wishes.serve_gpus}: there is no GPU to use here", remedy="`tide gpus`")
+    if wishes.train_gpus is not None and named_gpus("--train-gpus", wishes.train_gpus, ()):
+        raise UsageError(f"--train-gpus {wishes.train_gpus}: there is no GPU to use here", remedy="`tide gpus`")
+    if wishes.tp not in (None, 1):
+        raise UsageError(f"--tp {wishes.tp} needs {wishes.tp} GPUs", why="there is none to use here")
+
+
+def too_small(
+    inventory: Inventory,
+    possible: Sequence[Layout],
+    shape: TargetShape,
+    draft: DraftShape | None,
+    wishes: Wishes,
+    target: str,
+) -> DoesNotFit:
+    """What is missing in the layout that comes nearest."""
+    tokens, step = wishes.least_tokens(shape.context_length), PREFILL_STEPS[-1]
+    nearest: tuple[int, str, tuple[Part, ...], int] | None = None
+    for layout in possible:
+        tp = len(layout.serve)
+        parts = engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step)
+        parts += (Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp)),)
+        tightest = min(layout.serve, key=usable)
+        training = trainer_parts(shape, draft, wishes, on_gpu=layout.trainer != "cpu") if draft else ()
+        there, free = f"on GPU {tightest.index}", usable(tightest)
+        if layout.trainer == "shared":
+            parts += training
+        elif layout.trainer != "off" and total(parts) <= free:  # the engine fits, the trainer does not
+            there = f"on GPU {layout.candidates[0].index}" if layout.candidates else "in main memory"
+            free = max(map(usable, layout.candidates)) if layout.candidates else inventory.memory_free
+            parts = training
+        missing = total(parts) - free
+        if missing > 0 and (nearest is None or missing < nearest[0]):
+            nearest = missing, there, parts, free
+    assert nearest is not None  # this function is called because nothing fits
+    _, there, parts, free = nearest
+    return DoesNotFit(target, there, parts, free)

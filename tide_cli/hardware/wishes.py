@@ -1,0 +1,68 @@
+"""What is asked of a plan: the settings that bear on devices and memory, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tide_cli.settings import Settings
+
+# A request is planned with this many tokens of context at most unless --context-length asks for more, and a target is
+# not served at all where each request would get less than the second figure.
+_PLANNED_CONTEXT = 8192
+_LEAST_CONTEXT = 2048
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Device wishes are None where the plan may choose. Texts are as the user typed them; sizes in bytes."""
+
+    training: bool = True
+    speculation: bool = True
+    gpus: str | None = None
+    serve_gpus: str | None = None
+    train_gpus: str | None = None
+    tp: int | None = None
+    serve_cores: str | None = None
+    train_cores: str | None = None
+    context_length: int | None = None
+    requests: int = 8
+    total_tokens: int | None = None  # tokens of the KV cache
+    draft_steps: int = 3
+    batch_tokens: int = 2048  # of the largest training batch: a single sample may exceed a batch
+    serving_bytes: int = 2  # of an unquantised weight as served
+    draft_bytes: int = 2  # of a published draft's weight
+    spool_size: int | None = None
+
+    def context(self, longest: int) -> int:
+        """Tokens of context planned for each request of a target that takes `longest`."""
+        return min(self.context_length or _PLANNED_CONTEXT, longest)
+
+    def wanted_tokens(self, longest: int) -> int:
+        """Tokens of KV cache that serving should have before anything else gets memory."""
+        return self.total_tokens or self.requests * self.context(longest)
+
+    def least_tokens(self, longest: int) -> int:
+        """Fewer are refused."""
+        return self.total_tokens or self.requests * min(self.context(longest), _LEAST_CONTEXT)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Wishes:
+        """The wishes that settings express."""
+        return cls(
+            training=settings.training and settings.speculates and settings.capture,
+            speculation=settings.speculates,
+            gpus=settings.gpus,
+            serve_gpus=settings.serve_gpus,
+            train_gpus=settings.train_gpus,
+            tp=settings.tp,
+            serve_cores=settings.serve_cores,
+            train_cores=settings.train_cores,
+            context_length=settings.context_length,
+            requests=settings.max_running_requests,
+            total_tokens=settings.max_total_tokens,
+            draft_steps=settings.draft_steps,
+            batch_tokens=max(settings.batch_tokens, settings.max_sample_tokens),
+            serving_bytes=4 if settings.dtype == "float32" else 2,
+            draft_bytes=4 if settings.dtype == "float32" else 2,
+            spool_size=settings.spool_size,
+        )
