@@ -69,7 +69,7 @@ class SpeculationControl:
         self._rounds: Counter[int] = Counter()  # decode rounds by steps
         self._probes = 0
         self._batch = 1
-        self._reason = "not measured yet"
+        self._reason: str | None = None  # of the latest change
         self._forced: int | None = None
         self._measurement: Measurement | None = None
         self._profile: Profile | None = None
@@ -126,7 +126,7 @@ class SpeculationControl:
         if version != self._version:
             self._version = version
             self._state = draft_changed(self._state, self.rules)
-            self._reason = "a new draft is served: what it gets accepted is not known yet"
+            self._reason = None
         steps = (result.speculative_num_draft_tokens or 1) - 1
         correct = result.num_correct_drafts_per_req_cpu
         if steps and correct:
@@ -183,7 +183,7 @@ class SpeculationControl:
             "adaptive": self._adaptive,
             "max_running_requests": self._max_running_requests,
             "steps": self._state.steps if self._forced is None else self._forced,
-            "reason": self._reason if self._forced is None else "asked for",
+            "reason": self._why(rates),
             "batch": self._batch,
             "speedup": None,
             "acceptance": [round(rate, 4) for rate in rates],
@@ -226,6 +226,17 @@ class SpeculationControl:
         self._reason = decision.reason or self._reason
         return decision.steps
 
+    def _why(self, rates: list[float]) -> str:
+        """The number of steps in force, explained."""
+        if not self._adaptive:
+            return "the number is fixed"
+        if self._forced is not None:
+            return "asked for"
+        if self._times is None:
+            return "round times are not measured yet"
+        promise = expected_speedup(self._times, rates, self._batch, self._state.steps)
+        return self._reason or f"promises {promise:.2f} times plain decoding at batch size {self._batch}"
+
     def _end_round(self) -> None:
         """The clock says how long the round `lag` before this one took, if nothing came between."""
         now = self._clock()
@@ -241,8 +252,6 @@ class SpeculationControl:
     def _take(self, profile: Profile | None) -> None:
         self._profile = profile
         self._times = RoundTimes(profile.cells) if profile else None
-        if profile:
-            self._reason = "round times are measured; acceptance is not known yet"
 
 
 def install(worker, config: EngineConfig, version: int) -> SpeculationControl:
