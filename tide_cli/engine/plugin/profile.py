@@ -82,6 +82,15 @@ def load_profile(folder: Path, conditions: Conditions, most_steps: int) -> Profi
     return profile if enough else None
 
 
+def processor_name() -> str:
+    """As the kernel gives it; 'cpu' where it does not."""
+    try:
+        with Path("/proc/cpuinfo").open() as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "cpu")
+    except OSError:
+        return "cpu"
+
+
 class Measurement:
     """One measurement under way: steps for the next round, and the durations so far."""
 

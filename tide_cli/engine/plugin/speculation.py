@@ -11,7 +11,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -29,7 +28,7 @@ from tide_cli.adaptation.speculation import (
 from tide_cli.engine.plugin.capture import OWN_REQUEST_PREFIXES
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.deferral import DeferredExtend
-from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile
+from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile, processor_name
 from tide_cli.engine.plugin.round_times import RoundTimes
 
 T = TypeVar("T")
@@ -284,17 +283,9 @@ def _conditions(worker, config: EngineConfig) -> Conditions:
     if torch.cuda.is_available():
         device = f"{torch.cuda.get_device_name()} x{get_parallel().tp_size}"
     else:
-        device = f"{_processor()} x{torch.get_num_threads()}"
+        device = f"{processor_name()} x{torch.get_num_threads()}"
     dtype = str(worker.target_worker.model_runner.dtype).removeprefix("torch.")
     return Conditions(config.target, device, dtype, sglang.__version__)
-
-
-def _processor() -> str:
-    try:
-        with Path("/proc/cpuinfo").open() as file:
-            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "cpu")
-    except OSError:
-        return "cpu"
 
 
 def _agreed(steps: int) -> int:
