@@ -53,6 +53,21 @@ def test_what_makes_one_number_of_steps_dearer_is_learned_from_its_probes() -> N
     assert ratio(times, 8, 3) == pytest.approx(CELLS[8, 3] / CELLS[8, 0])
 
 
+def test_the_cost_of_a_switch_is_no_cost_of_a_number_of_steps() -> None:
+    """The first round after each switch takes 2 % longer, as it did when the table was measured."""
+    switched = {key: 1.02 * seconds for key, seconds in CELLS.items()}
+    for used in range(4):
+        times, noise, last = RoundTimes(switched), random.Random(used), used
+        others = [steps for steps in range(4) if steps != used]
+        for i in range(20_000):
+            steps = used if i % 64 else others[i // 64 % 3]
+            seconds = CELLS[2, steps] * (1.02 if steps != last else 1.0) * math.exp(noise.gauss(0, 0.02))
+            times.observe(2, steps, seconds)
+            last = steps
+        for steps in range(4):
+            assert ratio(times, 2, steps) == pytest.approx(CELLS[2, steps] / CELLS[2, 0], rel=0.035)
+
+
 def measured(most_steps: int = 3, pauses: bool = False) -> Profile | None:
     """A measurement at batch sizes 1, 2, 4 and 8, and two rounds at 3."""
     measurement = Measurement(most_steps)

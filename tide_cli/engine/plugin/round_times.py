@@ -14,6 +14,7 @@ from tide_cli.adaptation.speculation import interpolate
 
 _DRIFT = 1 / 8  # weight of one round in the drift
 _CORRECTION = 1 / 8  # part of a round's deviation that its cell takes over
+_SETTLED = 4  # rounds in a row after which a drift is known
 _OUTLIER = 0.25  # of the logarithm; what deviates more (a pause, an interrupt) counts as this much
 
 
@@ -31,7 +32,9 @@ class RoundTimes:
             raise ValueError(f"{len(cells)} round times for batch sizes {batches}: not a whole table")
         self._batches = batches
         self._rows = [[(batch, cells[batch, steps]) for batch in batches] for steps in range(self.most_steps + 1)]
-        self._last: tuple[int, int] | None = None
+        self._run: tuple[int, int] | None = None  # (batch, steps) of the latest rounds
+        self._length = 0  # of that run, in rounds
+        self._reference: tuple[int, int] | None = None  # the latest run that was long enough to tell the drift
         self.drift = 0.0  # logarithm of how much slower rounds are at present than the table says
 
     @property
@@ -42,14 +45,22 @@ class RoundTimes:
         return interpolate(self._rows[steps], batch)
 
     def observe(self, batch: int, steps: int, seconds: float) -> None:
-        """A live round. Its cell is corrected where the round before had other steps at the same batch size."""
+        """A live round. Rounds in a row tell the drift; the first one of other steps corrects its cell.
+
+        Going back to what ran before corrects nothing: the round of a switch costs a little more than those after it,
+        and only what is tried now and then may be judged by such rounds, because it was measured in such rounds too.
+        """
         error = math.log(seconds / self.round_seconds(batch, steps))
-        before, self._last = self._last, (batch, steps)
-        if before is not None and before[0] == batch and before[1] != steps:
+        if self._run == (batch, steps):
+            self._length += 1
+            if self._length >= _SETTLED:
+                self._reference = self._run
+            self.drift += _DRIFT * max(-1.0, min(1.0, error - self.drift))
+            return
+        self._run, self._length = (batch, steps), 1
+        if self._reference is not None and self._reference[0] == batch and self._reference[1] != steps:
             deviation = max(-_OUTLIER, min(_OUTLIER, error - self.drift))
             self._correct(batch, steps, math.exp(_CORRECTION * deviation))
-        else:
-            self.drift += _DRIFT * max(-1.0, min(1.0, error - self.drift))
 
     def _correct(self, batch: int, steps: int, factor: float) -> None:
         row = self._rows[steps]
