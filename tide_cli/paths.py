@@ -45,8 +45,9 @@ class Paths:
     """Every path of one appliance. Nothing is created here."""
 
     state: Path  # one appliance's own folder; the lock, sockets and data below it
-    cache: Path  # shared between appliances: converted targets
+    cache: Path  # shared between appliances: converted targets, measured round times
     embedded_target: Path  # the checkpoint converted from the embedded target's GGUF
+    profiles: Path  # measured round times of engines, see tide_cli/engine/plugin/profile.py
     spool: Path  # ring.bin, index.db, reservoir/
     drafts: Path  # v0000/, v0001/, …
     training: Path  # the trainer's own state between cycles
@@ -66,6 +67,7 @@ class Paths:
             state=state,
             cache=cache,
             embedded_target=cache / "targets" / "smollm2-135m",
+            profiles=cache / "profiles",
             spool=state / "spool",
             drafts=state / "drafts",
             training=state / "training",

@@ -61,11 +61,18 @@ class Settings(BaseSettings):
     context_length: int | None = Field(None, ge=64, description="longest sequence; none: the target's own")
     max_running_requests: int = Field(8, ge=1, le=4096, description="requests decoded together at most")
     max_total_tokens: int | None = Field(None, ge=256, description="tokens in the KV cache; none: chosen by the plan")
-    draft_steps: int = Field(3, ge=1, le=8, description="tokens the draft proposes for each verify step")
+    draft_steps: int = Field(3, ge=1, le=8, description="tokens the draft proposes for each verify step, at most")
     sglang_arguments: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="handed on to SGLang behind TIDE's own; as a list, or as one text split as a shell would"
     )
-    speculation: bool = Field(True, description="off: plain decoding, no draft, no capture, no training")
+    speculation: Literal["auto", "on", "off"] | Annotated[int, Field(ge=1, le=8)] = Field(
+        "auto",
+        description="auto: 0 to draft_steps steps, whatever pays in each round; on: always draft_steps; "
+        "a number: always so many; off: plain decoding, no draft, no capture, no training",
+    )
+    speculation_margin: float = Field(
+        0.02, ge=0, lt=1, description="part by which another number of draft steps must be faster to be taken"
+    )
 
     # devices
     gpus: str | None = Field(None, description="GPUs that may be used, e.g. 0-3, or 'cpu'; none: all of them")
@@ -122,10 +129,23 @@ class Settings(BaseSettings):
     def _words(cls, value: Any) -> Any:
         return shlex.split(value) if isinstance(value, str) else value
 
+    @field_validator("speculation", mode="before")
+    @classmethod
+    def _speculation(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return "auto" if value else "off"
+        words = {"true": "auto", "false": "off"}
+        return words.get(value.lower(), int(value) if value.isdecimal() else value) if isinstance(value, str) else value
+
     @field_validator("state_dir", "cache_dir", mode="after")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
+
+    @property
+    def speculates(self) -> bool:
+        """Whether there is a draft at all."""
+        return self.speculation != "off"
 
     @property
     def paths(self) -> Paths:

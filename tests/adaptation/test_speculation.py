@@ -167,7 +167,7 @@ def test_never_a_choice_that_is_expected_to_lose_more_than_the_margin(
         state, decision = choose(state, rules, profile, batch)
         assert choose(again, rules, profile, batch) == (state, decision)
         assert expected_speedup(profile, known, batch, state.steps) >= (1 - margin) * (1 - 1e-12)
-        assert decision.steps == state.steps or (decision.probing and state.steps == 0 < decision.steps)
+        assert decision.probing == (decision.steps != state.steps)
         assert bool(decision.reason) <= decision.changed
         state = verified(state, rules, [min(accepted, decision.steps)] * batch, decision.steps)
 
@@ -245,6 +245,15 @@ def test_probing_takes_its_share_of_plain_rounds():
     for _ in range(200):
         state, decision = choose(state, never, FLAT, 1)
         assert decision == SpeculationDecision(0, False, False, "")
+
+
+def test_a_draft_at_work_is_compared_with_every_other_number_of_steps():
+    state, tried = after([([4], 4)] * 300), []
+    for _ in range(64 * 8):
+        state, decision = choose(state, RULES, FLAT, 1)
+        assert state.steps == 4
+        tried += [decision.steps] if decision.probing else []
+    assert sorted(tried) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_probing_finds_out_that_the_traffic_has_become_easy():

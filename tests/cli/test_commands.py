@@ -110,10 +110,10 @@ def test_config_says_where_each_value_comes_from(tmp_path: Path) -> None:
 
 
 def test_the_options_of_up_are_settings() -> None:
-    """A new option is a decision; and each of them but four is a setting of the same name."""
+    """A new option is a decision; and each of them but a few is a setting of the same name."""
     from tide_cli.cli.up import up
 
-    extra = {"config", "detach", "wait"}
+    extra = {"config", "detach", "wait", "no_speculation"}
     options = set(up.__annotations__) - {"return"}
     assert options - extra <= set(Settings.model_fields)
     assert options == extra | {
@@ -122,6 +122,27 @@ def test_the_options_of_up_are_settings() -> None:
         "cycle_seconds", "capture", "training", "speculation", "sglang_arguments", "capture_sample_rate",
         "retention_hours",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("auto", "auto"), ("on", "on"), ("off", "off"), ("4", 4), ("false", "off"), ("true", "auto")]
+)
+def test_speculation_is_a_word_or_a_number(text: str, value: str | int) -> None:
+    rows = {row["name"]: row for row in json.loads(tide("config", "--json", TIDE_SPECULATION=text).stdout)}
+    assert rows["speculation"]["value"] == value
+
+
+@pytest.mark.parametrize("text", ["0", "9", "-1", "sometimes"])
+def test_any_other_speculation_is_a_usage_error(text: str) -> None:
+    answer = tide("up", "--speculation", text)
+    assert answer.returncode == 2
+    assert "--speculation" in answer.stderr
+
+
+def test_speculation_and_its_opposite_contradict_each_other() -> None:
+    answer = tide("up", "--speculation", "on", "--no-speculation")
+    assert answer.returncode == 2
+    assert "contradict" in answer.stderr
 
 
 def test_every_command_has_a_help_text() -> None:

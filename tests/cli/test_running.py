@@ -128,3 +128,17 @@ def test_an_unusable_version_is_listed_with_the_reason(tmp_path: Path) -> None:
     manifest.write_text("{")
     (row,) = json.loads(tide("drafts", "ls", "--json", "--state-dir", tmp_path).stdout)
     assert "manifest.json" in row["error"]
+
+
+def test_profile(appliance: ScriptedAppliance) -> None:
+    """An engine without round times has measured them before it was called ready; one asks for new ones."""
+    appliance.up()
+    where = ("--state-dir", appliance.paths.state)
+    first = json.loads(tide("profile", "--json", *where).stdout)
+    assert first["requests"] >= 1 + 3 + 3  # the first token, and batches of 1, 2 and 4 at the start and now
+    shown = tide("profile", *where).stdout.splitlines()
+    assert shown[0] == "target tiny, device script, dtype float32, sglang 0"
+    assert shown[2].split() == ["1", "0", "50.00", "-", "40.00", "-", "1.000"]
+    assert shown[3].split() == ["1", "1", "62.50", "10.00", "40.00", "5.00", "0.800"]
+    tide("down", *where)
+    assert tide("profile", *where).returncode == 3

@@ -17,6 +17,7 @@ STATUS: dict[str, Any] = {
     "notes": [],
     "children": {"engine": {"state": "WAITING", "seconds": 0.0, "starts": 0}},
     "engine": None,
+    "speculation": None,
     "spool": {},
     "drafts": {"served": None, "latest": None},
     "training": {
@@ -105,6 +106,23 @@ def test_everything_is_there() -> None:
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert max(len(line) for line in shown(LATER, width).splitlines()) <= width
+
+
+SPECULATION = {"adaptive": True, "steps": 3, "measuring": False, "acceptance": [0.5, 0.25], "reason": "it pays"}
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, "3 draft steps   acceptance by position 0.50, 0.25   it pays"),
+        ({"steps": 0}, "plain decoding   acceptance by position 0.50, 0.25   it pays"),
+        ({"adaptive": False}, "3 draft steps, fixed"),
+        ({"measuring": True}, "measuring round times"),
+    ],
+)
+def test_how_the_engine_speculates(state: dict[str, Any], words: str) -> None:
+    assert words in shown(LATER | {"speculation": SPECULATION | state})
+    assert "speculation" not in shown(LATER)
 
 
 def test_words() -> None:

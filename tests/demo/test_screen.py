@@ -30,6 +30,7 @@ def status(*events: tuple[str, str], training: dict[str, Any] | None = None) -> 
             "engine": {"state": "READY", "pid": 2, "starts": 1, "failures": 0, "seconds": 9.0, "reason": None}
         },
         "engine": {"tok_s": 30.0, "accept_length": 1.2, "running": 4, "queued": 0},
+        "speculation": None,
         "spool": {"samples": 20, "tokens": 4100},
         "drafts": {"served": 0, "latest": 0},
         "training": {

@@ -163,5 +163,10 @@ class Appliance(Engine):
     def status(self) -> dict[str, Any]:
         return json.loads(self.tide("status", "--json").stdout)
 
+    def set_steps(self, steps: int) -> None:
+        """Draft steps of every round from now on; -1: as the policy says."""
+        answer = self.http.post("/set_internal_state", json={"server_args": {"tide_steps": steps}})
+        assert answer.status_code == 200
+
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in json.loads(self.tide("events", "--json").stdout) if event["kind"] == kind]

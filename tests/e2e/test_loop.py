@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     reader = SpoolReader.open(appliance.state / "spool")
     last = max(info.id for info in reader.samples())
     prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=11), 12)]
+    appliance.set_steps(3)  # as the walk drafts, whatever the policy would choose
     in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+    appliance.set_steps(-1)
     infos: list = []
     while len(infos) < 12:  # the last sample becomes visible just after its answer
         infos = [info for info in reader.samples(since_id=last) if info.draft_version == served]
@@ -102,6 +105,37 @@ def test_the_spool_is_shown_exported_and_erased_while_it_serves(appliance: Appli
     assert gone not in [row["id"] for row in spool("ls", "--newest", 3)]
     assert spool("verify")["damaged"] == []
     assert chat(appliance, prompts[0]) == answers[0]
+
+
+def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(appliance: Appliance) -> None:
+    """In plain rounds the draft reads nothing; what it proposes after them must not suffer from it."""
+    rates = []
+    for pattern in ([3], [0, 3]):
+        appliance.flush_cache()
+        before, over = speculation(appliance), threading.Event()
+
+        def switches(pattern: list[int] = pattern, over: threading.Event = over) -> None:
+            for steps in itertools.cycle(pattern):
+                appliance.set_steps(steps)
+                if over.wait(0.5):
+                    return
+
+        def requests(over: threading.Event = over) -> None:
+            prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=13), 16)]
+            in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+            over.set()
+
+        in_parallel(2, [switches, requests])
+        after = speculation(appliance)
+        judged, accepted = (after[name][0] - before[name][0] for name in ("judged", "accepted"))
+        assert judged > 100
+        rates.append(accepted / judged)
+    appliance.set_steps(-1)
+    assert rates[1] > 0.75 * rates[0] > 0
+
+
+def speculation(appliance: Appliance) -> dict:
+    return appliance.http.get("/server_info").json()["internal_states"][0]["tide"]["speculation"]
 
 
 @pytest.mark.parametrize("part", ["launcher", "sglang::scheduler", "sglang::detokenizer"])

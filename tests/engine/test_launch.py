@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,22 @@ def test_the_plugin_reads_what_the_launcher_wrote(tmp_path: Path) -> None:
 def test_nothing_is_captured_where_it_is_off(tmp_path: Path, settings: dict, captures: bool) -> None:
     started = command(tmp_path, **settings)
     assert EngineConfig.read(Path(started.env[ENVIRONMENT_VARIABLE])).capture is captures
+
+
+def test_the_policy_chooses_among_all_numbers_of_steps(tmp_path: Path) -> None:
+    started = command(tmp_path, draft_steps=2)
+    candidates = json.loads(Path(value(started.argv, "--speculative-adaptive-config")).read_text())
+    assert candidates == {"1": {"candidate_steps": [0, 1, 2]}}
+    config = EngineConfig.read(Path(started.env[ENVIRONMENT_VARIABLE]))
+    assert (config.adaptive, config.draft_steps, config.profiles) == (True, 2, tmp_path / "profiles")
+
+
+@pytest.mark.parametrize(("mode", "steps"), [("on", "3"), (5, "5"), ("2", "2")])
+def test_a_fixed_number_of_steps_needs_no_policy(tmp_path: Path, mode: str | int, steps: str) -> None:
+    started = command(tmp_path, speculation=mode)
+    assert value(started.argv, "--speculative-num-steps") == steps
+    assert "--speculative-adaptive" not in started.argv
+    assert not EngineConfig.read(Path(started.env[ENVIRONMENT_VARIABLE])).adaptive
 
 
 def test_plain_decoding_has_no_draft(tmp_path: Path) -> None:

@@ -29,6 +29,19 @@ TARGET = {
     "max_position_embeddings": 64,
 }
 
+SPECULATION = {
+    "adaptive": True, "max_running_requests": 4, "steps": 3, "reason": "it pays", "batch": 1, "speedup": 1.5,
+    "acceptance": [0.5, 0.25], "probe_share": 0.01, "rounds": {"3": 9}, "measuring": False,
+}  # fmt: skip
+PROFILE = {
+    "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
+    "measured": 1.0,
+    "rounds": [
+        {"batch": 1, "steps": 0, "seconds": 0.05, "verify": 0.04},
+        {"batch": 1, "steps": 1, "seconds": 0.0625, "draft": 0.01, "verify": 0.04, "extend": 0.005},
+    ],
+}
+
 
 def make_target(folder: Path) -> Path:
     """A checkpoint folder with a shape and no weights to speak of."""
@@ -62,6 +75,8 @@ class Engine(BaseHTTPRequestHandler):
     folder: Path
     version = 0
     refusal: str | None = None
+    profile: dict[str, object] | None = None
+    requests = 0
     table: mmap.mmap | None = None
 
     def do_GET(self) -> None:
@@ -69,14 +84,19 @@ class Engine(BaseHTTPRequestHandler):
             self._answer(b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n')
         else:
             state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
+            state["speculation"] = SPECULATION | {"profile": Engine.profile}
             self._answer(json.dumps({"internal_states": [{"tide": state}]}).encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/set_internal_state":
             Engine.refusal = "not today" if (self.folder / "refuse").exists() else None
+            asked = body["server_args"]
             if Engine.refusal is None:
-                Engine.version = body["server_args"]["tide_draft"]
+                Engine.version = asked.get("tide_draft", Engine.version)
+            if asked.get("tide_profile") == 0:
+                Engine.profile = PROFILE | {"requests": Engine.requests}
+        Engine.requests += self.path == "/generate"
         while self.path == "/generate" and (self.folder / "mute").exists():
             time.sleep(0.05)
         self._answer(b'{"text": " a"}')

@@ -48,6 +48,8 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     appliance.store_samples(held_out=3, tokens=150)
     status = appliance.until(lambda status: status["drafts"]["served"] == 1 and status["engine"])
     assert status["spool"] == {"samples": 3, "tokens": 150}
+    status = appliance.until(lambda status: status["speculation"])
+    assert (status["speculation"]["steps"], status["speculation"]["reason"]) == (3, "it pays")
     assert status["engine"] == {"tok_s": 12.5, "accept_length": 1.75, "running": 0, "queued": 0}
     assert status["gate"]["reason"] == "gains 0.25"
     assert read_served(appliance.paths.database) == 1

@@ -40,6 +40,7 @@ from tide_cli.supervisor.messages import (
     RestartAsked,
     Serve,
     Spawn,
+    Speculates,
     StopAsked,
     Swap,
     Swapped,
@@ -625,3 +626,33 @@ def test_a_capture_that_stops_is_said_once() -> None:
         "capture has stopped, serving goes on: again",
     ]
     assert history.core.state is State.READY
+
+
+def looks(history: History, start: float, seconds: float, **state: Any) -> list[str]:
+    """The engine's report every ten seconds; texts of the notes of kind `speculation`."""
+    report = {
+        "adaptive": True, "steps": 3, "reason": "because", "batch": 1, "speedup": 1.2, "acceptance": [0.5],
+        "probe_share": 0.0, "rounds": {"3": 10}, "measuring": False, **state,
+    }  # fmt: skip
+    before = len(history.notes)
+    for second in range(0, int(seconds) + 1, 10):
+        history.tell(Speculates(1, report), at=start + second)
+    return [note.text for note in history.notes[before:] if note.kind == "speculation"]
+
+
+def test_a_decision_about_speculation_is_told_when_it_has_held() -> None:
+    history = History().serving()
+    assert looks(history, 100, 60) == ["speculation with 3 draft steps: because"]
+    assert looks(history, 200, 60, steps=2) == []  # the same decision, in another size
+    assert looks(history, 300, 20, steps=0) == []  # not for long
+    assert looks(history, 330, 60) == []
+    assert looks(history, 400, 30, steps=0, reason="it costs") == ["plain decoding: it costs"]
+    assert looks(history, 500, 60, steps=3, measuring=True) == []
+    assert history.core.speculation.state["steps"] == 3
+
+
+def test_an_engine_that_is_gone_tells_nothing_of_speculation() -> None:
+    history = History().serving()
+    history.tell(Exited(ENGINE, 1, -9), at=100)
+    assert looks(history, 100, 60) == []
+    assert history.core.speculation.state is None

@@ -17,9 +17,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 _PRIOR_ROUNDS = 8.0  # weight, in judged proposals, of what is believed before any was seen
+
+
+class RoundCosts(Protocol):
+    """What rounds cost: modelled from their parts (`Profile`), or measured as a whole."""
+
+    def round_seconds(self, batch: int, steps: int) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ def expected_length(rates: Sequence[float]) -> float:
     return length
 
 
-def expected_speedup(profile: Profile, rates: Sequence[float], batch: int, steps: int) -> float:
+def expected_speedup(profile: RoundCosts, rates: Sequence[float], batch: int, steps: int) -> float:
     """Of rounds of `steps` over plain rounds at this batch size, in tokens a second."""
     plain = profile.round_seconds(batch, 0)
     return expected_length(rates[:steps]) * plain / profile.round_seconds(batch, steps)
@@ -147,8 +153,9 @@ def expected_speedup(profile: Profile, rates: Sequence[float], batch: int, steps
 @dataclass(frozen=True)
 class SpeculationRules:
     """most_steps: γ is one of 0…most_steps. margin: part by which another γ must be better to be taken. dwell: rounds
-    that a choice stays at least, unless it costs more than the margin. probe_share: part of the rounds that propose
-    all the same when γ is 0. memory: see Acceptance.observe. prior: rate believed before any was seen."""
+    that a choice stays at least, unless it costs more than the margin. probe_share: part of the rounds that take
+    another γ, so that acceptance and round times stay known. memory: see Acceptance.observe. prior: rate believed
+    before any was seen."""
 
     most_steps: int
     margin: float = 0.05
@@ -160,12 +167,13 @@ class SpeculationRules:
 
 @dataclass(frozen=True)
 class SpeculationState:
-    """steps: γ in force; rounds: since it was taken; plain: rounds in a row without a proposal."""
+    """steps: γ in force; rounds: since it was taken; steady: since the last probe; probes: so far."""
 
     steps: int
     acceptance: Acceptance
     rounds: int = 0
-    plain: int = 0
+    steady: int = 0
+    probes: int = 0
 
     @classmethod
     def initial(cls, rules: SpeculationRules, steps: int) -> SpeculationState:
@@ -182,8 +190,8 @@ class SpeculationState:
 
 @dataclass(frozen=True)
 class SpeculationDecision:
-    """steps: for this round; probing: a round that proposes only so that acceptance stays known; changed: γ is another
-    than before; reason: in words where it is, else empty."""
+    """steps: for this round; probing: a round that takes another γ than the one in force; changed: the one in force is
+    another than before; reason: in words where it is, else empty."""
 
     steps: int
     probing: bool
@@ -192,7 +200,7 @@ class SpeculationDecision:
 
 
 def choose(
-    state: SpeculationState, rules: SpeculationRules, profile: Profile, batch: int
+    state: SpeculationState, rules: SpeculationRules, profile: RoundCosts, batch: int
 ) -> tuple[SpeculationState, SpeculationDecision]:
     """The number of steps for the next round of `batch` requests.
 
@@ -214,12 +222,12 @@ def choose(
     else:
         reason, changed = "", now != state.steps
         state = replace(state, steps=now, rounds=state.rounds + 1)
-    if now:
-        return replace(state, plain=0), SpeculationDecision(now, False, changed, reason)
-    if rules.probe_share > 0 and (state.plain + 1) * rules.probe_share >= 1:
-        probe = max(range(1, len(speedups)), key=speedups.__getitem__)
-        return replace(state, plain=0), SpeculationDecision(probe, True, changed, reason)
-    return replace(state, plain=state.plain + 1), SpeculationDecision(0, False, changed, reason)
+    if rules.probe_share <= 0 or (state.steady + 1) * rules.probe_share < 1:
+        return replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed, reason)
+    # a plain engine asks for the acceptance of what it would propose; one that proposes knows that, and asks for costs
+    others = [steps for steps in range(len(speedups)) if steps != now]
+    probe = others[state.probes % len(others)] if now else max(others, key=speedups.__getitem__)
+    return replace(state, steady=0, probes=state.probes + 1), SpeculationDecision(probe, True, changed, reason)
 
 
 def verified(state: SpeculationState, rules: SpeculationRules, accepted: Sequence[int], steps: int) -> SpeculationState:

@@ -10,6 +10,7 @@ from tide_cli.cli import (  # noqa: F401
     draft_store,
     drafts,
     plan,
+    profile,
     running,
     spool,
     spool_change,

@@ -15,7 +15,7 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain
-from tide_cli.cli.up import up
+from tide_cli.cli.up import speculation_mode, up
 from tide_cli.cli.where import settings_for
 from tide_cli.errors import TideError
 from tide_cli.paths import config_file
@@ -33,11 +33,13 @@ def systemd(
     from tide_cli.supervisor.unit import render_unit
 
     chosen = {name: value for name, value in options.items() if value is not None}
+    if mode := speculation_mode(chosen.get("speculation"), chosen.pop("no_speculation", None)):
+        chosen["speculation"] = mode
     words = chosen.pop("sglang_arguments", None) or []
     config = config_file(chosen.pop("config", None))
     settings = settings_for(chosen.pop("state_dir", None), config, **chosen, sglang_arguments=words or None)
-    captures = settings.speculation and settings.capture
-    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
+    captures = settings.speculates and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
     # a unit runs in another folder, and a system's with another environment
     chosen |= {"state_dir": settings.state_dir, "cache_dir": settings.cache_dir}
     if config is not None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _PROGRESS = {"plan", "leftovers", "draft_ignored", "captures", "started", "ready"}
 
 
+_NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}
+
+
 def _flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text, show_default=False)
 
@@ -64,7 +67,10 @@ def up(
         bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)
     ] = None,
     speculation: Annotated[
-        bool | None, typer.Option("--speculation/--no-speculation", help="Decode with a draft.", show_default=False)
+        str | None, _flag("--speculation", "auto, on, off, or a fixed number of draft steps.")
+    ] = None,
+    no_speculation: Annotated[
+        bool | None, typer.Option("--no-speculation", help="The same as --speculation off.", show_default=False)
     ] = None,
     config: Config = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
@@ -74,11 +80,19 @@ def up(
 
     Everything else that can be set stands in the settings file or the environment: `tide config`.
     """
+    speculation = speculation_mode(speculation, no_speculation)
     if wait and not detach:
         raise UsageError("--wait goes with --detach", remedy="`tide up` without them stays in the foreground")
-    flags = {name: value for name, value in locals().items() if name not in ("state_dir", "config", "detach", "wait")}
+    flags = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     settings = settings_for(state_dir, config, **flags | {"sglang_arguments": sglang_arguments or None})
     return _detached(settings, wait) if detach else _foreground(settings)
+
+
+def speculation_mode(mode: str | None, off: bool | None) -> str | None:
+    """--no-speculation is --speculation off. Raises UsageError where they contradict each other."""
+    if off and mode not in (None, "off"):
+        raise UsageError(f"--speculation {mode} and --no-speculation contradict each other")
+    return "off" if off else mode
 
 
 def _foreground(settings: Settings) -> int:

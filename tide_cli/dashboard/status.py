@@ -48,6 +48,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("up for", Text(duration(now - status["started"]))),
         ("processes", _children(status["children"])),
         ("engine", Text(_engine(status["engine"]))),
+        *_speculation(status["speculation"]),
         ("captured", Text(_spool(status["spool"]))),
         ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
@@ -96,6 +97,19 @@ def _engine(figures: dict[str, Any] | None) -> str:
     # the engine's own figure is some steps old, and 0 until the first of them
     speed = "- tok/s" if figures["running"] and not figures["tok_s"] else f"{figures['tok_s']:.1f} tok/s"
     return f"{speed}   {accepted}   {load}"
+
+
+def _speculation(state: dict[str, Any] | None) -> list[tuple[str, RenderableType]]:
+    """No row without a draft; where the number of steps is fixed there is nothing to explain."""
+    if state is None:
+        return []
+    if not state["adaptive"]:
+        return [("speculation", Text(f"{state['steps']} draft steps, fixed"))]
+    if state["measuring"]:
+        return [("speculation", Text("measuring round times"))]
+    now = f"{state['steps']} draft steps" if state["steps"] else "plain decoding"
+    rates = ", ".join(f"{rate:.2f}" for rate in state["acceptance"])
+    return [("speculation", Text(f"{now}   acceptance by position {rates}   {state['reason']}"))]
 
 
 def _spool(totals: dict[str, int]) -> str:

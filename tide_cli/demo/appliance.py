@@ -48,7 +48,7 @@ def demo_settings(state: Path, concurrency: int) -> Settings:
     return settings.model_copy(
         update={
             "draft": None,
-            "speculation": True,
+            "speculation": "on",  # both drafts are measured at work
             "capture": True,
             "training": True,
             "max_running_requests": max(settings.max_running_requests, concurrency),

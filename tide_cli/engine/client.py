@@ -14,6 +14,9 @@ from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 # A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
 _PROBE_ID = "tide-probe"
 
+_MEASURED_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_MEASURED_TOKENS = 32  # eight rounds for each of 0…3 draft steps where nothing is accepted, half of that where much is
+
 
 class EngineClient:
     """One engine's HTTP API. Thread-safe; close() when done."""
@@ -45,9 +48,7 @@ class EngineClient:
         Returns after every scheduler has confirmed it. Raises TideError with the engine's reason when refused.
         """
         try:
-            self._http.post(
-                "/set_internal_state", json={"server_args": {"tide_draft": version}}, timeout=timeout
-            ).raise_for_status()
+            self.set_state(timeout, tide_draft=version)
             states = self.tide_states()
         except httpx.HTTPError as error:
             raise TideError(f"the engine did not answer the swap to {version_name(version)}", why=str(error)) from None
@@ -75,14 +76,64 @@ class EngineClient:
             )
         return wait_for_answer(folder, number, timeout)
 
+    def set_state(self, timeout: float = 30.0, **values: float) -> None:
+        """What the plugin's handlers take: tide_draft, tide_steps, tide_profile. Raises httpx.HTTPError."""
+        answer = self._http.post("/set_internal_state", json={"server_args": values}, timeout=timeout)
+        answer.raise_for_status()
+
     def tide_states(self, timeout: float = 30.0) -> list[dict[str, Any]]:
-        """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture counters.
+        """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture
+        counters, speculation (see plugin/speculation.py).
 
         Empty where the engine runs without speculation. Raises httpx.HTTPError.
         """
         answer = self._http.get("/server_info", timeout=timeout)
         answer.raise_for_status()
         return [state["tide"] for state in answer.json().get("internal_states", []) if "tide" in state]
+
+    def speculation(self) -> dict[str, Any] | None:
+        """What plugin/speculation.py reports, of the first scheduler; None without a draft. Raises httpx.HTTPError."""
+        states = self.tide_states()
+        return states[0].get("speculation") if states else None
+
+    def measure(self) -> dict[str, Any]:
+        """Have the engine measure its round times with requests of TIDE's own; returns the profile that it keeps.
+
+        Takes some seconds; other requests go on meanwhile. Raises TideError where the number of draft steps is fixed or
+        nothing could be measured, httpx.HTTPError where the engine does not answer.
+        """
+        state = self.speculation()
+        if state is None or not state["adaptive"]:
+            raise TideError(
+                "there is nothing to measure for",
+                why="the number of draft steps is fixed" if state else "the engine decodes without a draft",
+                remedy="`tide up --speculation auto` chooses it for each round",
+            )
+        self.set_state(tide_profile=1)
+        try:
+            for size in _MEASURED_BATCHES:
+                if size <= state["max_running_requests"]:
+                    self._generate_own("profile", size, _MEASURED_TOKENS)
+        except BaseException:
+            self.set_state(tide_profile=-1)
+            raise
+        self.set_state(tide_profile=0)
+        profile = (self.speculation() or {}).get("profile")
+        if profile is None:
+            raise TideError("no round times could be measured", remedy="`tide logs engine` may say why")
+        return profile
+
+    def _generate_own(self, name: str, requests: int, tokens: int) -> None:
+        answer = self._http.post(
+            "/generate",
+            json={
+                "text": ["Hello"] * requests,
+                "rid": [f"tide-{name}-{i}" for i in range(requests)],
+                "sampling_params": {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True},
+            },
+            timeout=120.0,
+        )
+        answer.raise_for_status()
 
     def metrics_text(self) -> str:
         """The engine's Prometheus page. Raises httpx.HTTPError."""

@@ -26,12 +26,38 @@ class HookPoint:
 WORKER_INIT = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.__init__",
     ("self", "server_args", "gpu_id", "nccl_port", "target_worker"),
-    "capture: keep the target's last hidden states, open the spool",
+    "capture and speculation: keep the target's last hidden states, open the spool, put TIDE's policy in place",
 )
 WORKER_FORWARD = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.forward_batch_generation",
     ("self", "batch"),
     "capture: take aux and final states of each forward",
+)
+WORKER_VERIFY = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.verify", ("self", "batch"), "speculation: time of the target"
+)
+DRAFT_STEPS = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft", ("self", "batch"), "speculation: time of the draft"
+)
+DRAFT_EXTEND = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
+    ("self", "batch", "batch_result"),
+    "speculation: time of the draft's catching up",
+)
+SKIPPED_EXTEND = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._stub_skipped_draft_extend",
+    ("self", "batch", "batch_output"),
+    "speculation: a draft that catches up later",
+)
+ADAPTIVE_STEPS = HookPoint(
+    "sglang.srt.speculative.adaptive_runtime_state.AdaptiveController.activate_step_by_batch",
+    ("self", "batch_size"),
+    "speculation: the policy is asked in each round",
+)
+ADAPTIVE_CONTROLLER = HookPoint(
+    "sglang.srt.speculative.adaptive_runtime_state.AdaptiveController.__init__",
+    ("self", "worker", "policy"),
+    "speculation: the policy's place",
 )
 RESULT_PREFILL = HookPoint(
     "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
@@ -112,6 +138,12 @@ ATTENTION_REGISTRY = HookPoint(
 SPECULATION = (
     WORKER_INIT,
     WORKER_FORWARD,
+    WORKER_VERIFY,
+    DRAFT_STEPS,
+    DRAFT_EXTEND,
+    SKIPPED_EXTEND,
+    ADAPTIVE_STEPS,
+    ADAPTIVE_CONTROLLER,
     RESULT_PREFILL,
     RESULT_DECODE,
     UPDATE_HANDLERS,

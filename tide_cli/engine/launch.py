@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -43,9 +44,10 @@ def engine_command(
     write: False leaves the disk alone, for a command that is only shown.
     """
     paths = settings.paths
+    steps = settings.speculation if isinstance(settings.speculation, int) else settings.draft_steps
     config = EngineConfig(
-        speculation=settings.speculation,
-        capture=settings.speculation and settings.capture,
+        speculation=settings.speculates,
+        capture=settings.speculates and settings.capture,
         run=run,
         target=target.name,
         hidden_size=target.hidden_size,
@@ -58,6 +60,10 @@ def engine_command(
         drafts=paths.drafts,
         served_version=served_version,
         max_running_requests=settings.max_running_requests,
+        draft_steps=steps,
+        adaptive=settings.speculation == "auto",
+        speculation_margin=settings.speculation_margin,
+        profiles=paths.profiles,
     )
     config_file = paths.run / "engine.json"
     if write:
@@ -90,14 +96,20 @@ def engine_command(
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
         argv += ["--chunked-prefill-size", str(_CPU_PREFILL_TOKENS)]
         argv += ["--decode-log-interval", "10"]  # SGLang's figures are renewed with it, and steps are slow here
-    if settings.speculation:
+    if settings.speculates:
         argv += [
             *("--speculative-algorithm", "EAGLE3"),
             *("--speculative-draft-model-path", str(DraftStore(paths.drafts).path(served_version))),
-            *("--speculative-num-steps", str(settings.draft_steps)),
+            *("--speculative-num-steps", str(steps)),
             *("--speculative-eagle-topk", "1"),
-            *("--speculative-num-draft-tokens", str(settings.draft_steps + 1)),
+            *("--speculative-num-draft-tokens", str(steps + 1)),
         ]
+    if settings.speculation == "auto":
+        # which states SGLang prepares; the choice between them is the plugin's
+        candidates = paths.run / "candidate_steps.json"
+        if write:
+            candidates.write_text(json.dumps({"1": {"candidate_steps": list(range(steps + 1))}}))
+        argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(candidates)]
     argv += settings.sglang_arguments  # the later of two wins
     return EngineCommand(argv, _environment(config_file, plan))
 

@@ -49,8 +49,8 @@ class Wishes:
     def of(cls, settings: Settings) -> Wishes:
         """The wishes that settings express."""
         return cls(
-            training=settings.training and settings.speculation and settings.capture,
-            speculation=settings.speculation,
+            training=settings.training and settings.speculates and settings.capture,
+            speculation=settings.speculates,
             gpus=settings.gpus,
             serve_gpus=settings.serve_gpus,
             train_gpus=settings.train_gpus,

@@ -38,8 +38,8 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
-    captures = settings.speculation and settings.capture
-    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculation, capture=captures)
+    captures = settings.speculates and settings.capture
+    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
     workshop = Workshop(settings, plan_for(settings, target, own_inventory(settings.paths)), target)
     if not settings.paths.state.exists():
         check_port(settings.host, settings.port)
@@ -79,7 +79,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
-            if settings.speculation and settings.capture:
+            if settings.speculates and settings.capture:
                 text = f"hidden states of prompts and answers are stored in {paths.spool}; --no-capture stores none"
                 supervisor.note("captures", text)
             yield supervisor
@@ -191,7 +191,7 @@ def _check_draft_folder(draft: str | None) -> None:
 def _check_disk(workshop: Workshop) -> None:
     paths, settings = workshop.paths, workshop.settings
     free = free_disk(paths.state)
-    captures = settings.speculation and settings.capture
+    captures = settings.speculates and settings.capture
     ring = spool_size(settings) if captures and not (paths.spool / "ring.bin").exists() else 0
     if free < _LEAST_FREE + ring:
         raise TideError(

@@ -38,6 +38,7 @@ from tide_cli.supervisor.messages import (
     RestartAsked,
     Serve,
     Spawn,
+    Speculates,
     StopAsked,
     Swapped,
     Terminate,
@@ -46,6 +47,7 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.speculating import SpeculationNews
 
 
 class Core:
@@ -54,6 +56,7 @@ class Core:
     def __init__(self, steps: Sequence[str], trains: bool, limits: Limits, learning: Learning) -> None:
         self.limits = limits
         self.learning = learning
+        self.speculation = SpeculationNews()
         self.steps = list(steps)
         self.children = {name: Child(name) for name in [*steps, ENGINE, *([TRAINER] if trains else [])]}
         self.stopping = False
@@ -108,6 +111,9 @@ class Core:
                 return self._engine_ready(generation, phases, now)
             case Pulse():
                 return self._pulse(message, now)
+            case Speculates(generation, state):
+                # of an engine that has ended meanwhile nothing is told
+                return [*self.speculation.look(state if generation == self._ready_engine() else None, now)]
             case Broken():
                 return self._broken(message, now)
             case RestartAsked():

@@ -67,6 +67,14 @@ class Pulse:
 
 
 @dataclass(frozen=True)
+class Speculates:
+    """What the plugin reports of the speculation policy; None where the engine decodes without a draft."""
+
+    generation: int
+    state: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Broken:
     """Processes of a running child are gone that it cannot do without; names: which, in words."""
 
@@ -157,8 +165,8 @@ class RestartAsked:
 
 
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | Pulse | Broken | TrainerSaid | Totals | Observed | CaptureLooked
-    | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
+    Began | Tick | Exited | DraftChosen | Answered | Pulse | Speculates | Broken | TrainerSaid | Totals | Observed
+    | CaptureLooked | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

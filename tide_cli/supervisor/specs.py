@@ -48,7 +48,7 @@ class Workshop:
         fetch = self.target.embedded or self.target.folder is None
         return [
             *([TARGET] if fetch else []),
-            *([DRAFT] if self.settings.speculation and self._store_is_empty() else []),
+            *([DRAFT] if self.settings.speculates and self._store_is_empty() else []),
         ]
 
     def spec(self, child: str, served: int | None) -> ChildSpec:
@@ -98,7 +98,7 @@ class Workshop:
 
         Raises TideError where it is damaged or was made for another target.
         """
-        if not self.settings.speculation:
+        if not self.settings.speculates:
             return None
         store = DraftStore(self.paths.drafts)
         served = read_served(self.paths.database)
@@ -117,7 +117,7 @@ class Workshop:
 
     def check_spool(self) -> None:
         """Raises TideError where the engine could not capture into the spool: damaged, too small, another target's."""
-        if self.settings.speculation and self.settings.capture:
+        if self.settings.speculates and self.settings.capture:
             target = self.target_files()
             layout = RowLayout(hidden_size=target.hidden_size, target=target.name)
             check_ring(self.paths.spool, layout, spool_size(self.settings), self.settings.max_sample_tokens)

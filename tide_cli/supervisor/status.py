@@ -58,6 +58,7 @@ def make_status(
         ],
         "children": children,
         "engine": asdict(figures) if figures else None,
+        "speculation": core.speculation.state,
         "spool": dict(learning.totals),
         "drafts": {"served": learning.served, "latest": store.latest()},
         "training": {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from tide_cli.supervisor.messages import (
     Message,
     Observed,
     Pulse,
+    Speculates,
     Swapped,
     Totals,
 )
@@ -29,8 +32,8 @@ from tide_cli.telemetry.totals import newest_request, served_requests, spool_tot
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
-_CAPTURE_EVERY = 5  # of so many looks one asks whether capture still works: that question interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
+_LOOKS = 5  # of these, one also asks the plugin how it does: that takes a moment of the engine's scheduler
 
 
 class Engine(Protocol):
@@ -40,6 +43,7 @@ class Engine(Protocol):
     def swap(self, version: int) -> object: ...
     def metrics_text(self) -> str: ...
     def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
+    def measure(self) -> object: ...
 
 
 class Watchers:
@@ -83,8 +87,16 @@ class Watchers:
                 self._engine.first_token(_PROBE_TIMEOUT)
             except Exception:  # whatever the reason, the engine is not ready; why it never becomes so is in its log
                 continue
+            self._measure()
             self._post(Answered(generation))
             return
+
+    def _measure(self) -> None:
+        """Round times for the speculation policy, where none are kept for this engine: a first start takes longer."""
+        with suppress(Exception):  # it can be made up for at any time, `tide profile`
+            state = self._engine.speculation()
+            if state and state["adaptive"] and state["profile"] is None:
+                self._engine.measure()
 
     def _swap(self, version: int, generation: int) -> None:
         try:
@@ -96,9 +108,9 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
-        looks = 0
-        while not self._closed.wait(_LOOK_EVERY):
-            looks += 1
+        for look in itertools.count():
+            if self._closed.wait(_LOOK_EVERY):
+                return
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
             if requests := served_requests(self._paths.spool, self._last_request):
@@ -106,18 +118,10 @@ class Watchers:
                 self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
-                if self.figures is not None and looks % _CAPTURE_EVERY == 0:
-                    self._look_at_capture()
+                if self.figures is not None and look % _LOOKS == 0:
+                    self._look_inside(watched)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
-
-    def _look_at_capture(self) -> None:
-        try:
-            states = self._engine.tide_states(timeout=5.0)
-        except Exception:  # no answer is no news of the capture
-            return
-        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
-        self._post(CaptureLooked(failures[0] if failures else None))
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():
@@ -130,6 +134,16 @@ class Watchers:
             figures = tokens = None
         self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
         self.figures = figures if self._watched is watched else None
+
+    def _look_inside(self, watched: _Watched) -> None:
+        """Ask the plugin whether it still captures, and how it speculates."""
+        try:
+            states = self._engine.tide_states(timeout=5.0)
+        except Exception:  # no answer is no news
+            return
+        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
+        self._post(CaptureLooked(failures[0] if failures else None))
+        self._post(Speculates(watched.generation, states[0].get("speculation") if states else None))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ class EngineConfig:
     drafts: Path
     served_version: int  # the draft the engine starts with
     max_running_requests: int
+    draft_steps: int  # the number of draft steps, the largest one where it is chosen for each round
+    adaptive: bool  # chosen for each round by the policy
+    speculation_margin: float
+    profiles: Path  # folder of measured round times
 
     def write(self, path: Path) -> None:
         fields = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
@@ -36,7 +40,8 @@ class EngineConfig:
     @classmethod
     def read(cls, path: Path) -> EngineConfig:
         fields = json.loads(path.read_text())
-        return cls(**{**fields, "spool": Path(fields["spool"]), "drafts": Path(fields["drafts"])})
+        folders = {name: Path(fields[name]) for name in ("spool", "drafts", "profiles")}
+        return cls(**{**fields, **folders})
 
     @classmethod
     def from_environment(cls) -> EngineConfig | None:

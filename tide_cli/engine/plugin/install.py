@@ -1,4 +1,4 @@
-"""Registers capture and swap with SGLang's hook registry."""
+"""Registers capture, swap and the speculation policy with SGLang's hook registry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine import hook_points as points
+from tide_cli.engine.plugin import speculation
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.swap import DraftSwap
@@ -20,23 +21,28 @@ def install(config: EngineConfig) -> None:
     parts = _Parts(config)
     HookRegistry.register(points.WORKER_INIT.target, parts.after_worker_init, HookType.AFTER)
     HookRegistry.register(points.WORKER_FORWARD.target, parts.around_forward, HookType.AROUND)
+    HookRegistry.register(points.WORKER_VERIFY.target, parts.around_verify, HookType.AROUND)
+    HookRegistry.register(points.DRAFT_STEPS.target, parts.around_draft, HookType.AROUND)
+    HookRegistry.register(points.DRAFT_EXTEND.target, parts.around_extend, HookType.AROUND)
     HookRegistry.register(points.RESULT_PREFILL.target, parts.after_result, HookType.AFTER)
-    HookRegistry.register(points.RESULT_DECODE.target, parts.after_result, HookType.AFTER)
+    HookRegistry.register(points.RESULT_DECODE.target, parts.after_decode_result, HookType.AFTER)
     HookRegistry.register(points.UPDATE_HANDLERS.target, parts.after_update_handlers, HookType.AFTER)
     HookRegistry.register(points.STATE_READBACK.target, parts.after_state_readback, HookType.AFTER)
 
 
 class _Parts:
-    """Capture and swap of one scheduler process."""
+    """Capture, swap and speculation policy of one scheduler process."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.swap: DraftSwap | None = None
         self.capture: Capture | None = None
+        self.speculation: speculation.SpeculationControl | None = None
 
     def after_worker_init(self, result, worker, *args, **kwargs):
         _require_applied()
         self.swap = DraftSwap(worker, self.config)
+        self.speculation = speculation.install(worker, self.config, self.swap.version)
         if self.config.capture:
             # before any CUDA graph is captured: the graph must produce the last hidden states too
             worker.target_worker.model_runner.model.logits_processor.keep_last_hidden_states = True
@@ -45,6 +51,10 @@ class _Parts:
         return result
 
     def around_forward(self, original, worker, batch, *args, **kwargs):
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+            self.speculation.before_prefill(batch.reqs)
+        else:
+            self.speculation.before_decode(batch.reqs)
         if self.capture is None:
             return original(worker, batch, *args, **kwargs)
         before = self.capture.before_forward(batch)
@@ -57,9 +67,27 @@ class _Parts:
             self.capture.after_result(batch.reqs, self.swap.version)
         return result
 
+    def after_decode_result(self, result, processor, batch, output, *args, **kwargs):
+        self.speculation.after_result(batch.reqs, output, self.swap.version)
+        return self.after_result(result, processor, batch)
+
+    def around_verify(self, original, worker, batch, *args, **kwargs):
+        return self.speculation.timed("verify", lambda: original(worker, batch, *args, **kwargs))
+
+    def around_draft(self, original, draft_worker, batch, *args, **kwargs):
+        self.speculation.catch_up(batch)
+        return self.speculation.timed("draft", lambda: original(draft_worker, batch, *args, **kwargs))
+
+    def around_extend(self, original, draft_worker, batch, output, *args, **kwargs):
+        if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
+            return self.speculation.deferred.hold(batch, output)
+        call = lambda: original(draft_worker, batch, output, *args, **kwargs)  # noqa: E731
+        return self.speculation.timed("extend", call)
+
     def after_update_handlers(self, handlers, controller):
         if self.swap is not None:
             handlers["tide_draft"] = self.swap.update_handler()
+            handlers |= self.speculation.update_handlers()
         if self.capture is not None:
             handlers["tide_erase"] = self.capture.erase_handler()
         return handlers
@@ -69,6 +97,7 @@ class _Parts:
             state["tide"] = self.swap.state() | {
                 "run": self.config.run,
                 "capture": self.capture.counters() if self.capture else None,
+                "speculation": self.speculation.state(),
             }
         return result
 

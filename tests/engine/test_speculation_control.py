@@ -1,0 +1,156 @@
+"""The policy in SGLang's place, round by round, with made-up rounds and a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sglang.srt.runtime_context import get_parallel
+
+from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.profile import Conditions, load_profile
+from tide_cli.engine.plugin.speculation import SpeculationControl
+
+CONDITIONS = Conditions("t", "some processor x1", "float32", "0.5.23")
+
+
+@pytest.fixture(autouse=True)
+def _one_rank():
+    with get_parallel().override(tp_size=1, tp_rank=0):
+        yield
+
+
+class Engine:
+    """Rounds whose cost and acceptance are known: `costs[steps]` per request, each proposal right with `rate`."""
+
+    def __init__(self, folder: Path, rate: float, costs: list[float], lag: int = 0, adaptive: bool = True) -> None:
+        self.config = EngineConfig(
+            speculation=True, capture=False, run="r", target="t", hidden_size=8, spool=folder, spool_size=0,
+            max_sample_tokens=1, held_out_share=0.2, drafts=folder, served_version=0, max_running_requests=8,
+            draft_steps=3, adaptive=adaptive, speculation_margin=0.02, profiles=folder / "profiles",
+        )  # fmt: skip
+        self.rate, self.costs, self.lag = rate, costs, lag
+        self.time, self.version, self.random = 0.0, 0, random.Random(0)
+        self.waiting: list[float] = []
+        self.control = SpeculationControl(self.config, CONDITIONS, clock=lambda: self.time, lag=lag, version=0)
+
+    def round(self, batch: int = 1, rid: str = "r") -> int:
+        steps = self.control.get_steps_for_batch(batch)
+        # a scheduler that launches ahead waits, after each launch, for the round before
+        self.waiting.append(self.costs[steps] * (1 + batch / 10))
+        if len(self.waiting) > self.lag:
+            self.time += self.waiting.pop(0)
+        correct = []
+        for _ in range(batch):
+            right = 0
+            while right < steps and self.random.random() < self.rate:
+                right += 1
+            correct.append(right)
+        result = SimpleNamespace(speculative_num_draft_tokens=steps + 1, num_correct_drafts_per_req_cpu=correct)
+        self.control.after_result([SimpleNamespace(rid=rid)] * batch, result, self.version)
+        return steps
+
+    def measure(self) -> None:
+        self.control.measure(1)
+        for batch in (1, 2, 4, 8):
+            self.control.before_prefill([])
+            for _ in range(40):
+                self.round(batch, "tide-profile-0")
+        self.control.measure(0)
+
+    def most_of(self, rounds: int, batch: int = 1) -> int:
+        taken = [self.round(batch) for _ in range(rounds)]
+        return max(set(taken), key=taken.count)
+
+
+CHEAP = [0.050, 0.052, 0.054, 0.056]
+DEAR = [0.050, 0.090, 0.130, 0.170]
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_measurement_sees_what_rounds_cost(tmp_path: Path, lag: int) -> None:
+    engine = Engine(tmp_path, 0.5, DEAR, lag)
+    engine.measure()
+    kept = load_profile(tmp_path / "profiles", CONDITIONS, most_steps=3)
+    assert kept is not None
+    for (batch, steps), seconds in kept.cells.items():
+        assert seconds == pytest.approx(DEAR[steps] * (1 + batch / 10))
+    assert engine.control.state()["acceptance"] == [0.5, 0.5, 0.5]  # TIDE's own requests say nothing about traffic
+
+
+@pytest.mark.parametrize(
+    ("rate", "costs", "steps"), [(0.7, CHEAP, 3), (0.02, CHEAP, 0), (0.7, DEAR, 0), (0.05, DEAR, 0)]
+)
+def test_the_steps_that_pay_are_taken(tmp_path: Path, rate: float, costs: list[float], steps: int) -> None:
+    engine = Engine(tmp_path, rate, costs)
+    engine.measure()
+    engine.most_of(200)
+    assert engine.most_of(200) == steps
+    state = engine.control.state()
+    assert state["steps"] == steps
+    assert state["reason"]
+
+
+def test_a_new_draft_gets_its_chance(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.02, CHEAP)
+    engine.measure()
+    assert engine.most_of(300) == 0
+    engine.version, engine.rate = 1, 0.7
+    engine.most_of(50)
+    assert engine.most_of(100) == 3
+
+
+def test_a_draft_that_gets_better_by_itself_is_noticed_by_the_probes(tmp_path: Path) -> None:
+    """Traffic that returns to what the draft knows: no swap tells of it."""
+    engine = Engine(tmp_path, 0.02, CHEAP)
+    engine.measure()
+    assert engine.most_of(300, batch=4) == 0
+    engine.rate = 0.8
+    engine.most_of(6000, batch=4)
+    assert engine.most_of(200, batch=4) == 3
+
+
+def test_before_a_measurement_and_when_forced_the_number_is_fixed(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.0, DEAR)
+    assert {engine.round() for _ in range(50)} == {3}
+    engine.measure()
+    engine.control.force(2)
+    assert {engine.round() for _ in range(50)} == {2}
+    assert engine.control.state()["reason"] == "asked for"
+    engine.control.force(-1)
+    assert engine.most_of(50) == 0
+
+
+def test_a_measurement_given_up_changes_nothing(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    engine.measure()
+    before = engine.control.state()["profile"]
+    engine.control.measure(1)
+    engine.round()
+    engine.control.measure(-1)
+    assert engine.control.state()["profile"] == before
+    assert not engine.control.state()["measuring"]
+
+
+def test_counts_are_of_the_traffic_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    for _ in range(1000):
+        engine.round()
+        engine.round(rid="tide-probe")
+    state = engine.control.state()
+    assert state["judged"][0] == 1000
+    assert state["accepted"][0] / 1000 == pytest.approx(0.5, abs=0.05)
+    assert state["judged"][1] == state["accepted"][0]
+
+
+def test_a_round_after_a_prefill_is_not_timed(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    engine.control.measure(1)
+    for _ in range(60):
+        engine.round()
+        engine.time += 5.0  # the prefill
+        engine.control.before_prefill([])
+    engine.control.measure(0)
+    assert engine.control.state()["profile"] is None

@@ -1,0 +1,56 @@
+"""`tide profile`: measure what decode rounds cost on the running engine, for the speculation policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tide_cli.cli.app import app
+from tide_cli.cli.output import print_json, print_table
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
+from tide_cli.errors import TideError
+from tide_cli.supervisor.control_client import ask
+
+_PARTS = ("draft", "verify", "extend")
+
+
+@app.command()
+def profile(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Measure the time of a decode round by batch size and draft steps, and go by it from now on."""
+    import httpx
+
+    from tide_cli.engine.client import EngineClient
+
+    status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    if status["state"] not in ("READY", "DEGRADED"):
+        raise TideError(f"the engine is not ready ({status['state']})", remedy="try again when `tide ps` says READY")
+    address = httpx.URL(status["address"])
+    engine = EngineClient(address.host, address.port or 80, timeout=120.0)
+    try:
+        measured = engine.measure()
+    except httpx.HTTPError as error:
+        raise TideError("the engine did not answer", why=str(error), remedy="`tide status`") from None
+    finally:
+        engine.close()
+    if json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
+def _print(measured: dict[str, Any]) -> None:
+    """A round is the draft's steps, the target's verification, the draft's catching up, and what lies between."""
+    conditions = measured["conditions"]
+    print(", ".join(f"{name} {value}" for name, value in conditions.items()))
+    header = ("batch", "steps", "round ms", *(f"{part} ms" for part in _PARTS), "plain / round")
+    plain = {row["batch"]: row["seconds"] for row in measured["rounds"] if row["steps"] == 0}
+    print_table(header, [_row(row, plain[row["batch"]]) for row in measured["rounds"]])
+
+
+def _row(row: dict[str, Any], plain: float) -> list[object]:
+    times = [row["seconds"], *(row.get(part) for part in _PARTS)]
+    return [
+        row["batch"],
+        row["steps"],
+        *(None if seconds is None else f"{1000 * seconds:.2f}" for seconds in times),
+        f"{plain / row['seconds']:.3f}",
+    ]

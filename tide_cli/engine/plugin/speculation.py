@@ -1,0 +1,298 @@
+"""The number of draft steps of each decode round: SGLang's adaptive runtime states, TIDE's policy.
+
+With `--speculative-adaptive` SGLang keeps what a round needs (attention backends, graphs) once for each number of
+steps, and asks its controller's `params` which one the next round takes. `SpeculationControl` answers in their place:
+from the policy in tide_cli.adaptation.speculation, the measured round times, and what the target has accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from sglang.srt.runtime_context import get_parallel
+
+from tide_cli.adaptation.speculation import (
+    Acceptance,
+    SpeculationRules,
+    SpeculationState,
+    choose,
+    draft_changed,
+    expected_speedup,
+    verified,
+)
+from tide_cli.engine.plugin.capture import OWN_REQUEST_PREFIXES
+from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.deferral import DeferredExtend
+from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile, processor_name
+from tide_cli.engine.plugin.round_times import RoundTimes
+
+T = TypeVar("T")
+
+
+class SpeculationControl:
+    """What SGLang calls an AdaptiveSpecPolicy, and the counts behind it. For the scheduler's thread alone.
+
+    clock: seconds of one round. On a CPU the process's own computing time: what a neighbour takes away costs every
+    number of steps alike, and would only be noise. lag: 1 where the scheduler launches a round before it waits for
+    the one before, so that the time between two launches is that of the round before. deferred: holds back what the
+    draft need not read while nothing is proposed.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        conditions: Conditions,
+        *,
+        clock: Callable[[], float],
+        lag: int,
+        version: int,
+        deferred: DeferredExtend | None = None,
+    ) -> None:
+        self.rules = SpeculationRules(most_steps=config.draft_steps, margin=config.speculation_margin)
+        self._folder, self._conditions = config.profiles, conditions
+        self._adaptive = config.adaptive
+        self._max_running_requests = config.max_running_requests
+        self._clock = clock
+        self.deferred = deferred
+        self._hold_plain = False
+        self._parts = not lag  # with a lag, a call returns before its work is done
+        self._graph_batches: list[int] | None = None
+        self._version = version
+        self._state = SpeculationState.initial(self.rules, config.draft_steps)
+        self._counts = Acceptance.none_yet(config.draft_steps)  # since the start, nothing forgotten
+        self._rounds: Counter[int] = Counter()  # decode rounds by steps
+        self._probes = 0
+        self._batch = 1
+        self._reason: str | None = None  # of the latest change
+        self._forced: int | None = None
+        self._measurement: Measurement | None = None
+        self._profile: Profile | None = None
+        self._times: RoundTimes | None = None
+        self._latest: deque[tuple[int, int]] = deque(maxlen=lag + 1)  # (batch, steps) of rounds without a break
+        self._started = 0.0
+        if self._adaptive:
+            self._take(load_profile(config.profiles, conditions, config.draft_steps))
+
+    # ------------------------------------------------------------ what SGLang's controller asks
+
+    @property
+    def candidate_steps(self) -> list[int]:
+        return list(range(self.rules.most_steps + 1))
+
+    def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
+        self._graph_batches = cuda_graph_bs
+
+    def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
+        return self._graph_batches
+
+    def get_steps_for_batch(self, batch_size: int) -> int:
+        """At the start of every decode round."""
+        self._end_round()
+        steps = _agreed(self._next_steps(batch_size))
+        self._batch = batch_size
+        self._rounds[steps] += 1
+        self._latest.append((batch_size, steps))
+        return steps
+
+    def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
+        """Nothing: the number of steps that these belong to comes with the result (see after_result)."""
+
+    # ------------------------------------------------------------ what TIDE's hooks tell
+
+    def before_prefill(self, reqs) -> None:
+        """What follows is not a decode round: the round before has no end that could be timed."""
+        self._latest.clear()
+        if self.deferred is not None:
+            self.deferred.forget(reqs)
+
+    def before_decode(self, reqs) -> None:
+        self._hold_plain = self.deferred is not None and self.deferred.uneven(reqs)
+
+    def catch_up(self, batch) -> None:
+        """Before the draft proposes. What it has to read first belongs to the plain rounds before, not to this one."""
+        if self.deferred is not None:
+            begun = self._clock()
+            if self.deferred.catch_up(batch):
+                self._started += self._clock() - begun
+
+    def after_result(self, reqs, result, version: int) -> None:
+        """Of a decode round. version: of the served draft, so that another one's acceptance is not held against it."""
+        if version != self._version:
+            self._version = version
+            self._state = draft_changed(self._state, self.rules)
+            self._reason = None
+        steps = (result.speculative_num_draft_tokens or 1) - 1
+        correct = result.num_correct_drafts_per_req_cpu
+        if steps and correct:
+            accepted = [n for n, req in zip(correct, reqs, strict=True) if not req.rid.startswith(OWN_REQUEST_PREFIXES)]
+            self._counts = self._counts.observe(accepted, steps, float("inf"))
+            self._state = verified(self._state, self.rules, accepted, steps)
+
+    def timed(self, part: str, call: Callable[[], T]) -> T:
+        """call(), and how long it took, while round times are measured."""
+        if self._measurement is None or not self._latest:
+            return call()
+        begun = self._clock()
+        result = call()
+        if self._parts:
+            self._measurement.add_part(*self._latest[-1], part, self._clock() - begun)
+        return result
+
+    @property
+    def measuring(self) -> bool:
+        return self._measurement is not None
+
+    # ------------------------------------------------------------ what is asked for from outside
+
+    def force(self, value: float) -> None:
+        """So many steps from now on, whatever the policy says; a negative number: as it says."""
+        self._forced = None if value < 0 else min(int(value), self.rules.most_steps)
+
+    def measure(self, value: float) -> None:
+        """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result."""
+        begun, self._measurement = self._measurement, Measurement(self.rules.most_steps) if value > 0 else None
+        if value == 0 and begun is not None and (profile := begun.result(self._conditions)) is not None:
+            self._take(profile)
+            if get_parallel().tp_rank == 0:
+                profile.save(self._folder)
+
+    def update_handlers(self) -> dict[str, object]:
+        """For `POST /set_internal_state`: tide_steps (see force) and tide_profile (see measure)."""
+        from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
+
+        def validate(key: str, value: float) -> None:
+            if not self._adaptive:
+                raise UpdateRejected(f"{key}={value} refused: the number of draft steps is fixed")
+
+        return {
+            "tide_steps": _UpdateHandler(validate, lambda key, value: self.force(value)),
+            "tide_profile": _UpdateHandler(validate, lambda key, value: self.measure(value)),
+        }
+
+    def state(self) -> dict[str, object]:
+        """For /server_info."""
+        rates = self._state.acceptance.rates(self.rules.prior)
+        rounds = sum(self._rounds.values())
+        state: dict[str, object] = {
+            "adaptive": self._adaptive,
+            "max_running_requests": self._max_running_requests,
+            "steps": self._state.steps if self._forced is None else self._forced,
+            "reason": self._why(rates),
+            "batch": self._batch,
+            "speedup": None,
+            "acceptance": [round(rate, 4) for rate in rates],
+            "judged": list(self._counts.judged),
+            "accepted": list(self._counts.accepted),
+            "rounds": {str(steps): count for steps, count in sorted(self._rounds.items())},
+            "probe_share": round(self._probes / rounds, 4) if rounds else 0.0,
+            "measuring": self.measuring,
+            "profile": self._profile.to_json() if self._profile else None,
+        }
+        if self._times is not None:
+            times = self._times
+            state["speedup"] = round(expected_speedup(times, rates, self._batch, self._state.steps), 3)
+            state["drift"] = round(times.drift, 3)
+            state["now"] = [
+                {
+                    "batch": batch,
+                    "seconds": [round(times.round_seconds(batch, steps), 6) for steps in self.candidate_steps],
+                    "speedups": [round(expected_speedup(times, rates, batch, s), 3) for s in self.candidate_steps],
+                }
+                for batch in sorted({batch for batch, _ in times.cells})
+            ]
+        return state
+
+    # ------------------------------------------------------------ inside
+
+    def _next_steps(self, batch_size: int) -> int:
+        if self._hold_plain:
+            return 0
+        if self._forced is not None:
+            return self._forced
+        if self._measurement is not None:
+            if not self._measurement.overdue:
+                return self._measurement.next_steps()
+            self._measurement = None
+        if self._times is None:
+            return self.rules.most_steps
+        self._state, decision = choose(self._state, self.rules, self._times, batch_size)
+        self._probes += decision.probing
+        self._reason = decision.reason or self._reason
+        return decision.steps
+
+    def _why(self, rates: list[float]) -> str:
+        """The number of steps in force, explained."""
+        if not self._adaptive:
+            return "the number is fixed"
+        if self._forced is not None:
+            return "asked for"
+        if self._times is None:
+            return "round times are not measured yet"
+        promise = expected_speedup(self._times, rates, self._batch, self._state.steps)
+        return self._reason or f"promises {promise:.2f} times plain decoding at batch size {self._batch}"
+
+    def _end_round(self) -> None:
+        """The clock says how long the round `lag` before this one took, if nothing came between."""
+        now = self._clock()
+        if len(self._latest) == self._latest.maxlen:
+            batch, steps = self._latest[0]
+            seconds = now - self._started
+            if self._measurement is not None:
+                self._measurement.add(batch, steps, seconds)
+            elif self._times is not None and steps <= self._times.most_steps and seconds > 0:
+                self._times.observe(batch, steps, seconds)
+        self._started = now
+
+    def _take(self, profile: Profile | None) -> None:
+        self._profile = profile
+        self._times = RoundTimes(profile.cells) if profile else None
+
+
+def install(worker, config: EngineConfig, version: int) -> SpeculationControl:
+    """The control of this worker, in place of SGLang's policy where the engine was started with its adaptive states."""
+    on_cpu = not torch.cuda.is_available()
+    control = SpeculationControl(
+        config,
+        _conditions(worker, config),
+        clock=time.process_time if on_cpu else time.perf_counter,
+        lag=0 if on_cpu else 1,
+        version=version,
+        deferred=DeferredExtend(worker) if on_cpu and config.adaptive else None,
+    )
+    if config.adaptive:
+        if worker.adaptive_controller is None:
+            raise RuntimeError("tide: SGLang has switched --speculative-adaptive off; its log says why")
+        worker.adaptive_controller.params = control
+        logging.getLogger("sglang.srt.speculative.eagle_worker_v2").addFilter(_not_a_switch)
+    return control
+
+
+def _not_a_switch(record: logging.LogRecord) -> bool:
+    """SGLang logs each switch of steps; a probe every few seconds would bury everything else."""
+    return not str(record.msg).startswith("Switch adaptive runtime state")
+
+
+def _conditions(worker, config: EngineConfig) -> Conditions:
+    import sglang
+
+    if torch.cuda.is_available():
+        device = f"{torch.cuda.get_device_name()} x{get_parallel().tp_size}"
+    else:
+        device = f"{processor_name()} x{torch.get_num_threads()}"
+    dtype = str(worker.target_worker.model_runner.dtype).removeprefix("torch.")
+    return Conditions(config.target, device, dtype, sglang.__version__)
+
+
+def _agreed(steps: int) -> int:
+    """Rank 0's number on every rank: clocks differ, and ranks with different shapes would wait for each other."""
+    if get_parallel().tp_size == 1:
+        return steps
+    group = get_parallel().tp_group
+    told = torch.tensor([steps])
+    torch.distributed.broadcast(told, src=group.ranks[0], group=group.cpu_group)
+    return int(told)
