@@ -117,7 +117,7 @@ fi
 step specforge pip install --no-deps --group specforge
 step embedded-target pip install --no-deps --group embedded-target
 step tide pip install --editable .
-[ "$dev" = no ] || step dev-tools pip install --group dev
+[ "$dev" = no ] || step dev-tools pip install --group dev --group bench
 
 echo "installed in $((SECONDS - began)) s; checking:"
 "$venv/bin/tide" doctor

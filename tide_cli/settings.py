@@ -28,6 +28,7 @@ _OTHER_VARIABLES = {
     "TIDE_TORCH_INDEX",
     "TIDE_WORKLOADS",
     "TIDE_TEST_SAMPLES",
+    "TIDE_TEST_ROUNDS",
 }
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -85,11 +86,18 @@ class Settings(BaseSettings):
     capture: bool = Field(True, description="store the target's hidden states of the traffic in the spool")
     spool_size: int | None = Field(None, description="bytes of the ring; none: a tenth of free disk, at most 64 GiB")
     max_sample_tokens: int = Field(2048, ge=16, description="longer sequences are cut to this many tokens")
+    retention_hours: float | None = Field(
+        None, gt=0, description="older samples are erased; none: they stay until newer ones need the space"
+    )
+    capture_sample_rate: float = Field(1.0, ge=0, le=1, description="share of the requests that is stored, 0 to 1")
     reservoir_size: int = Field(256 * 2**20, ge=0, description="bytes kept of old samples, for replay")
 
     # training and gate
     training: bool = Field(True, description="off: serve and capture only")
     cycle_tokens: int = Field(6000, ge=1, description="new stored tokens that start a training cycle")
+    cycle_every: float | None = Field(
+        None, gt=0, description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do"
+    )
     cycle_seconds: float = Field(90.0, gt=0, description="training time of one cycle, the gate not included")
     learning_rate: float = Field(1e-3, gt=0, description="constant rate after a short warm-up")
     batch_tokens: int = Field(512, ge=16, description="tokens in one optimiser step")
@@ -99,6 +107,10 @@ class Settings(BaseSettings):
     gate_margin: float = Field(0.02, ge=0, description="acceptance length a candidate must gain, at the lower bound")
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
     gate_floor: float = Field(0.10, ge=0, description="acceptance length a candidate may lose on old samples")
+    drift_epsilon: float = Field(0.10, gt=0, description="fall of live acceptance length that starts a cycle at once")
+    rollback_margin: float = Field(
+        0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"
+    )
     seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
 
     # supervisor

@@ -77,7 +77,7 @@ def test_followed_events_are_one_json_object_a_line(appliance: ScriptedAppliance
     command = [sys.executable, "-m", "tide_cli", "events", "-f", "--json", "--state-dir", str(appliance.paths.state)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
         try:
-            assert json.loads(follower.stdout.readline())["kind"] == "started"
+            assert json.loads(follower.stdout.readline())["kind"] == "captures"
             appliance.end()
             assert any(json.loads(line)["kind"] == "stop" for line in follower.stdout)
         finally:
@@ -104,9 +104,10 @@ def test_a_detached_start_that_fails_says_why(tmp_path: Path) -> None:
     )
     assert answer.returncode == 1
     lines = answer.stderr.splitlines()  # what it did, then why it ended
-    assert lines[0].startswith("tide: draft started")
-    assert lines[1].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
-    assert len(lines) == 3
+    assert "are stored in" in lines[0]
+    assert lines[1].startswith("tide: draft started")
+    assert lines[2].startswith(f"tide: the draft file {draft}/model.safetensors is damaged")
+    assert len(lines) == 4
     assert tide("ps", "--state-dir", tmp_path / "state").returncode == 3
 
 

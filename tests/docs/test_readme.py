@@ -6,9 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tide_cli.cli import register  # noqa: F401  attaches the commands
 from tide_cli.cli.app import app
@@ -20,15 +20,16 @@ README = (ROOT / "README.md").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def commands(group: click.Group, prefix: str = "tide") -> list[tuple[str, click.Command]]:
-    found: list[tuple[str, click.Command]] = []
+def commands(group: TyperGroup, prefix: str = "tide") -> list[tuple[str, TyperCommand]]:
+    found: list[tuple[str, TyperCommand]] = []
     for name, command in sorted(group.commands.items()):
         path = f"{prefix} {name}"
-        found += commands(command, path) if isinstance(command, click.Group) else [(path, command)]
+        found += commands(command, path) if isinstance(command, TyperGroup) else [(path, command)]
     return found
 
 
 COMMANDS = commands(typer.main.get_command(app))
+assert {"tide train now", "tide drafts use"} <= {path for path, _ in COMMANDS}  # groups are looked into
 
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS])
@@ -44,9 +45,10 @@ def test_the_table_names_no_command_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_command_and_option_has_help(path: str, command: click.Command) -> None:
+def test_every_command_and_option_has_help(path: str, command: TyperCommand) -> None:
     assert command.help
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
+    assert options or path == "tide version"
     assert [option.name for option in options if not option.help] == []
 
 

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.engine.client import EngineClient
+from tide_cli.spool.erase import Which
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample
 
@@ -54,7 +56,51 @@ def test_captured_states_are_those_of_the_target(
         chunked += len(tokens) + missing > CHUNK
     assert compared >= 2 * len(prompt_ids)
     assert chunked == 1
-    assert any(info.prefix_missing for info in reader.samples())
+    assert any(info.reused for info in reader.samples())
+
+
+def test_turns_of_a_conversation_are_stored_whole_and_their_common_pages_once(
+    appliance: Appliance, model, tokenizer
+) -> None:
+    """Two conversations on one system prompt; from the second turn on, most of each prompt is in the prefix cache."""
+    system = "You are the keeper of a lighthouse. Answer every question in one short sentence, and stay friendly. " * 3
+    reader = SpoolReader.open(appliance.state / "spool")
+    last = max(info.id for info in reader.samples())
+    cached = 0
+    for who in ("Ada", "Grace"):
+        messages = [{"role": "system", "content": system}]
+        for turn in range(3):
+            messages.append({"role": "user", "content": f"I am {who}. Question {turn}: how far can the light be seen?"})
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+            (answer,) = appliance.greedy([ids], 12, 1, f"{who}-{turn}")
+            messages.append({"role": "assistant", "content": answer["text"]})
+            cached += answer["meta_info"]["cached_tokens"]
+    infos: list = []
+    while len(infos) < 6:  # the last sample becomes visible just after its answer
+        infos = reader.samples(since_id=last, oldest=6)
+    assert cached > 6 * 40
+    assert sum(info.reused for info in infos) >= cached - 16
+    assert [info.prefix_missing for info in infos] == [0] * 6
+    pages = [page for info in infos for page in info.pages]
+    assert len(set(pages)) < len(pages) / 2
+    sample = reader.read(infos[-1])
+    aux, final = reference_states(model, sample.tokens.tolist())
+    torch.testing.assert_close(sample.aux.float(), aux, rtol=2**-8, atol=2e-2)
+    torch.testing.assert_close(sample.final.float(), final, rtol=2**-8, atol=2e-2)
+
+
+def test_erasing_is_asked_of_the_running_engine(appliance: Appliance) -> None:
+    folder = appliance.state / "spool"
+    reader = SpoolReader.open(folder)
+    info = reader.samples(newest=1)[0]
+    client = EngineClient("127.0.0.1", appliance.port)
+    erased = client.erase(folder, Which(ids=(info.id,)))
+    client.close()
+    assert erased.samples == 1
+    assert erased.pages > 0
+    assert info.id not in [known.id for known in reader.samples()]
+    assert reader.read(info) is None
+    assert appliance.generate(text="1 2 3", rid="tide-test", sampling_params={"max_new_tokens": 4})["output_ids"]
 
 
 def all_samples(reader: SpoolReader, until_tokens: list[int]) -> list[Sample]:

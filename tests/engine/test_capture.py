@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,10 @@ import torch
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.capture import Capture, is_chosen
 from tide_cli.engine.plugin.staging import Staging
+from tide_cli.errors import TideError
+from tide_cli.spool.erase import Which, ask, erase_offline, wait_for_answer
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.writer import SpoolWriter
@@ -23,22 +26,27 @@ H = 8
 class Scheduler:
     """Feeds forwards to a Capture the way the plugin's hooks do, and writes when told to."""
 
-    def __init__(self, folder: Path, max_in_flight: int = 100) -> None:
+    def __init__(self, folder: Path, max_in_flight: int = 100, sample_rate: float = 1.0) -> None:
         self.folder = folder
+        self.ids: dict[str, list[int]] = {}  # prompts that are not 0, 1, 2, …
         self.writer = SpoolWriter.open(
             folder, RowLayout(hidden_size=H, target="t"), 2**20, run="r", max_sample_tokens=64, held_out_share=0.5
         )
-        self.capture = Capture(self.writer, Staging(), max_in_flight)
+        self.capture = Capture(self.writer, Staging(), max_in_flight, folder=folder, sample_rate=sample_rate)
 
     def prefill(self, rids: list[str], starts: list[int], counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         batch = SimpleNamespace(
             forward_mode=ForwardMode.EXTEND,
             is_extend_in_batch=True,
-            reqs=[SimpleNamespace(rid=rid) for rid in rids],
+            reqs=[self._req(rid, start + count) for rid, start, count in zip(rids, starts, counts, strict=True)],
             prefix_lens=starts,
             extend_lens=counts,
         )
         return self._forward(batch, sum(counts), None)
+
+    def _req(self, rid: str, end: int) -> SimpleNamespace:
+        ids = array("q", self.ids.get(rid, range(end))[:end])
+        return SimpleNamespace(rid=rid, get_fill_ids=lambda: ids)
 
     def verify(self, rids: list[str], seq_lens: list[int], accept: list[int], width: int = 4):
         batch = SimpleNamespace(
@@ -85,6 +93,7 @@ def scheduler(tmp_path: Path):
 
 
 def test_prefill_and_verify_become_one_sample(scheduler: Scheduler) -> None:
+    scheduler.ids["other"] = [7, 7, 7]
     aux1, final1 = scheduler.prefill(["other", "a"], [0, 2], [3, 4])
     aux2, final2 = scheduler.verify(["a"], [6], [3])
     scheduler.finish("a", list(range(6)), [90, 91, 92, 93])
@@ -163,8 +172,93 @@ def test_a_failure_ends_capture_and_says_so(scheduler: Scheduler, monkeypatch: p
     def broken(*_: object) -> None:
         raise OSError("disk gone")
 
-    monkeypatch.setattr(scheduler.writer, "put_rows", broken)
+    monkeypatch.setattr(scheduler.writer, "put_forward", broken)
     scheduler.prefill(["a"], [0], [3])
     scheduler.capture._write_forever()
     assert "disk gone" in scheduler.capture.counters()["failure"]
     assert scheduler.capture.before_forward(SimpleNamespace(forward_mode=ForwardMode.EXTEND)) is None
+    for _ in range(1000):  # and what goes on leaves nothing behind
+        scheduler.finish("a", [1, 2, 3], [4, 5])
+    assert scheduler.capture._queue.empty()
+    assert not scheduler.capture._lost_ends
+    erase_offline(scheduler.folder, Which(everything=True))  # others can take the spool
+
+
+def test_a_cached_prefix_comes_from_the_pages_of_a_running_request(scheduler: Scheduler) -> None:
+    scheduler.ids = {"a": [*range(40), 1], "b": [*range(40), 2, 3], "c": [*range(25), 4]}
+    aux, final = scheduler.prefill(["a"], [0], [41])
+    scheduler.prefill(["b", "c"], [40, 25], [2, 1])
+    scheduler.verify(["a", "b", "c"], [41, 42, 26], [1, 1, 1])
+    for rid, prompt in scheduler.ids.items():
+        scheduler.finish(rid, prompt, [50, 51])
+    samples = scheduler.write()
+    assert [sample.tokens.tolist() for sample in samples] == [[*ids, 50] for ids in scheduler.ids.values()]
+    assert [sample.info.reused for sample in samples] == [0, 40, 25]
+    for sample in samples[1:]:
+        cached = sample.info.reused
+        assert torch.equal(sample.aux[:cached], aux[:cached])
+        assert torch.equal(sample.final[:cached], final[:cached])
+    pages = [page for sample in samples for page in sample.info.pages]
+    assert (len(pages), len(set(pages))) == (8, 5)
+    assert scheduler.capture.counters()["tokens"] == 42 + 3 + 2
+
+
+def test_a_share_of_the_requests_is_stored_whole(tmp_path: Path) -> None:
+    scheduler = Scheduler(tmp_path / "spool", sample_rate=0.5)
+    rids = [f"request-{number}" for number in range(40)]
+    scheduler.ids = {rid: [number, 1, 2] for number, rid in enumerate(rids)}
+    for rid in rids:
+        scheduler.prefill([rid], [0], [3])
+        scheduler.verify([rid], [3], [2])
+        scheduler.finish(rid, scheduler.ids[rid], [4, 5, 6])
+    stored = [sample.tokens[0].item() for sample in scheduler.write()]
+    assert stored == [number for number, rid in enumerate(rids) if is_chosen(rid, 0.5)]
+    assert 8 < len(stored) < 32
+    counters = scheduler.capture.counters()
+    assert counters == {"samples": len(stored), "tokens": 5 * len(stored), "skipped": 40 - len(stored)}
+    assert scheduler.capture.before_forward(batch_of(rids[stored[0]])) is not None
+    skipped = next(rid for rid in rids if not is_chosen(rid, 0.5))
+    assert scheduler.capture.before_forward(batch_of(skipped)) is None
+    scheduler.writer.close()
+
+
+def batch_of(rid: str) -> SimpleNamespace:
+    reqs = [SimpleNamespace(rid=rid)]
+    return SimpleNamespace(
+        forward_mode=ForwardMode.DECODE, is_extend_in_batch=False, reqs=reqs, seq_lens=torch.tensor([3])
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_none_and_all(share: float) -> None:
+    assert {is_chosen(f"r{number}", share) for number in range(100)} == {bool(share)}
+
+
+def test_erasing_is_asked_for_by_number_and_answered(scheduler: Scheduler) -> None:
+    scheduler.ids = {"a": [1, 1, 1], "b": [2, 2, 2]}
+    for rid in "ab":
+        scheduler.prefill([rid], [0], [3])
+        scheduler.verify([rid], [3], [2])
+        scheduler.finish(rid, scheduler.ids[rid], [4, 5, 6])
+    scheduler.write()
+    handler = scheduler.capture.erase_handler()
+    number = ask(scheduler.folder, Which(ids=(1, 77)))
+    handler.validate("tide_erase", number)
+    handler.apply("tide_erase", float(number))
+    assert [sample.info.id for sample in scheduler.write()] == [2]
+    while scheduler.capture._wiping or scheduler.capture._erasing:
+        scheduler.capture._write_next()
+    done = wait_for_answer(scheduler.folder, number, timeout=0)
+    assert (done.samples, done.pages, done.kept_shared) == (1, 1, 0)
+    assert not list(scheduler.folder.glob("erase*"))
+    handler.apply("tide_erase", 5)  # nobody has left such a request
+    scheduler.capture._write_next()
+    with pytest.raises(TideError, match="could not erase"):
+        wait_for_answer(scheduler.folder, 5, timeout=0)
+    scheduler.capture._queue = queue.Queue(1)
+    for number in (6, 7):
+        handler.apply("tide_erase", number)
+    with pytest.raises(TideError, match="could not erase") as caught:
+        wait_for_answer(scheduler.folder, 7, timeout=0)
+    assert "full" in caught.value.why
+    assert scheduler.capture.counters().get("failure") is None

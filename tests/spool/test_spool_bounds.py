@@ -74,7 +74,7 @@ def test_overwritten_during_the_copy(open_writer, open_reader, store, monkeypatc
     store(writer, seed=1, length=12)
     reader = open_reader()
     (info,) = reader.samples()
-    looked = reader._ring.owned
+    looked = reader._ring.holds
 
     def look_and_then_be_late(*arguments: object) -> bool:
         monkeypatch.undo()
@@ -83,7 +83,7 @@ def test_overwritten_during_the_copy(open_writer, open_reader, store, monkeypatc
             store(writer, seed=seed, length=12)
         return answer
 
-    monkeypatch.setattr(reader._ring, "owned", look_and_then_be_late)
+    monkeypatch.setattr(reader._ring, "holds", look_and_then_be_late)
     assert reader.read(info) is None
     assert (reader.overwritten, reader.damaged) == (1, 0)
 

@@ -73,7 +73,8 @@ def test_the_index_is_rebuilt_from_the_pages(open_writer, open_reader, store, fo
             else:  # as if killed after the pages were given back
                 db.execute(
                     "insert into samples select 9, run, draft_version, created, tokens, prompt_tokens, "
-                    "prefix_missing, verify_steps, accepted, split, checksum, pages from samples where id = 1"
+                    "prefix_missing, verify_steps, accepted, split, checksum, pages, generations, cut, reused "
+                    "from samples where id = 1"
                 )
         db.close()
     writer = open_writer()
@@ -90,12 +91,13 @@ def test_a_sample_with_a_lost_page_entry_is_forgotten(open_writer, open_reader, 
     writer = open_writer()
     for seed in (1, 2):
         store(writer, seed=seed, length=10)
-    writer._ring.table["owner"][writer._finished[0][1][1]] = 0
+    reader = open_reader()
+    writer._ring.table["generation"][reader.samples()[1].pages[1]] = 0
     writer.close()
     writer = open_writer()
     reader = open_reader()
     assert [info.id for info in reader.samples()] == [2]
-    assert len(writer._free) == 12 - 3
+    assert writer._pages.free == 12 - 3
 
 
 def test_pages_of_requests_that_ran_are_free_again(open_writer, store):
@@ -111,7 +113,7 @@ def test_pages_of_requests_that_ran_are_free_again(open_writer, store):
 
 def test_a_full_index_drops_samples_until_there_is_room(open_writer, open_reader, store):
     writer = open_writer(pages=400)
-    database = writer._index._db
+    database = writer._ledger._index._db
     database.execute("PRAGMA max_page_count = 1")  # not below what is there: the next page is one too many
     stored = [store(writer, seed=seed, length=6) for seed in range(1, 120)]
     dropped = stored.count(None)

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tide_cli.adaptation.drift import DriftRules
+from tide_cli.adaptation.rollback import RollbackRules
+from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
@@ -20,14 +23,17 @@ from tide_cli.supervisor.messages import (
     Answered,
     Began,
     Broken,
+    CaptureLooked,
     ChooseDraft,
     DraftChosen,
     Exited,
     Finish,
     Kill,
     KillAsked,
+    MarkBad,
     Message,
     Note,
+    Observed,
     PauseAsked,
     Probe,
     Pulse,
@@ -46,15 +52,28 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.performance import Performance
+from tide_cli.telemetry.totals import ServedRequest
 
 POLICY = RestartPolicy(limit=3, first_delay=1.0, longest_delay=60.0, settled=300.0)
+
+
+def learning(trained_at: int = 0) -> Learning:
+    return Learning(
+        TriggerRules(1000, least_tokens=100),
+        Performance(
+            DriftRules(warm_up=1000, short_steps=200, long_steps=2000),
+            RollbackRules(first_tokens=500, last_tokens=4000),
+        ),
+        trained_at,
+    )
 
 
 class History:
     """A core, and everything it has decided."""
 
     def __init__(self, steps: tuple[str, ...] = (), trains: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), Learning(cycle_tokens=1000))
+        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), learning())
         self.now = 0.0
         self.notes: list[Note] = []
 
@@ -420,6 +439,90 @@ def test_pause_cancels_the_cycle_and_lets_none_begin() -> None:
     assert [kind for kind in history.kinds() if kind in ("pause", "resume")] == ["pause", "resume"]
 
 
+def requests(version: int, length: float, count: int, first: int = 1) -> Observed:
+    """`count` requests of about 100 tokens with this acceptance length, give or take a tenth."""
+    rows = []
+    for number in range(first, first + count):
+        steps = 60 + number % 7
+        rows.append(ServedRequest(number, version, round(steps * (length + (number % 3 - 1) / 10)), steps))
+    return Observed(tuple(rows))
+
+
+def with_a_new_draft() -> History:
+    """v0001 has been published with a gain of 0.3 and is served."""
+    history = History().serving()
+    history.tell(requests(0, 1.5, 20))
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(said("gate", cycle=1, passed=True, candidate_al=1.8, served_al=1.5))
+    assert history.tell(said("published", cycle=1, version=1)) == [Swap(1, 1)]
+    history.tell(said("cycle_end", cycle=1, published=1))
+    history.tell(Swapped(1, 1))
+    assert history.core.learning.served == 1
+    return history
+
+
+def test_a_draft_that_does_not_keep_its_promise_is_taken_back() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(0, 1.2, 30, first=100)) == []  # begun before the swap
+    marked, swap = history.tell(requests(1, 1.2, 30, first=200))
+    assert isinstance(marked, MarkBad)
+    assert (marked.version, swap) == (1, Swap(0, 1))
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+    assert history.tell(requests(0, 1.2, 90, first=300)) == []  # the one that has come back is not on trial
+    note = next(note for note in history.notes if note.kind == "rollback")
+    assert "v0001 is taken back, v0000 returns" in note.text
+    assert note.data["watch"]["forecast"] == 1.8
+
+
+def test_a_draft_that_keeps_its_promise_is_trusted() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.8, 60, first=200)) == []
+    assert history.core.learning.served == 1
+    assert "trusted" in history.kinds()
+
+
+def test_a_forced_draft_is_watched_against_what_was_seen_before() -> None:
+    history = History().serving()
+    history.tell(requests(0, 1.5, 20))
+    history.tell(UseAsked(1, 5))
+    history.tell(Swapped(5, 1))
+    assert history.tell(requests(5, 1.0, 40, first=100))[-1] == Swap(0, 1)
+
+
+def test_a_fall_of_acceptance_starts_a_cycle_with_few_tokens() -> None:
+    history = History().serving()
+    assert history.tell(Totals({"tokens": 150})) == []
+    assert history.tell(requests(0, 1.8, 60)) == []
+    # first whether a version that was kept suits the new traffic, then a cycle
+    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "choose", "served": 0, "bad": []})]
+    nothing = said("pool", version=None, served=0, reason="none passed")
+    assert history.tell(nothing) == [Tell({"cmd": "train", "served": 0})]
+    assert {"drift", "pool"} <= set(history.kinds())
+
+
+def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() -> None:
+    history = with_a_new_draft()
+    history.tell(requests(1, 1.8, 60, first=200))
+    choose = Tell({"cmd": "choose", "served": 1, "bad": []})
+    assert history.tell(requests(1, 1.3, 30, first=300)) == [choose]
+    assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3")) == [Swap(0, 1)]
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+    assert history.tell(Totals({"tokens": 1500})) == []
+
+
+def test_cycles_that_bring_nothing_come_more_seldom() -> None:
+    history = History().serving()
+    starts, total = [], 0
+    for _ in range(40):
+        total += 500
+        if history.tell(Totals({"tokens": total})):
+            starts.append(total)
+            cycle = len(starts)
+            history.tell(said("gate", cycle=cycle, passed=False))
+            history.tell(said("cycle_end", cycle=cycle, published=None))
+    assert starts == [1000, 3000, 6000, 10000, 15000]
+
+
 def test_use_answers_after_the_engine() -> None:
     history = History().serving()
     assert history.tell(UseAsked(5, 2)) == [Swap(2, 1)]
@@ -456,10 +559,11 @@ MESSAGES = st.one_of(
     st.builds(Totals, st.fixed_dictionaries({"tokens": st.integers(0, 10**6)})),
     st.builds(
         said,
-        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "error"]),
+        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "pool", "error"]),
         st.integers(1, 5),
         version=st.integers(0, 9),
     ),
+    st.builds(requests, st.integers(0, 3), st.sampled_from([1.0, 1.5, 2.0]), st.integers(1, 60)),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
     st.builds(TrainAsked, st.integers(100, 199)),
     st.builds(PauseAsked, st.integers(400, 499), st.booleans()),
@@ -507,10 +611,21 @@ def test_whatever_happens_a_stop_ends_everything(events: list[tuple[float, Messa
 
 
 def test_tokens_trained_on_before_a_restart_do_not_count_again() -> None:
-    learning = Learning(cycle_tokens=100, trained_at=43)
-    assert learning.new_tokens == 0  # before the spool has been looked at
-    learning.totals = {"tokens": 431}
-    assert learning.new_tokens == 388
+    learned = learning(trained_at=43)
+    assert learned.new_tokens == 0  # before the spool has been looked at
+    learned.totals = {"tokens": 431}
+    assert learned.new_tokens == 388
+
+
+def test_a_capture_that_stops_is_said_once() -> None:
+    history = History().serving()
+    for failure in (None, "the disk is gone", "the disk is gone", None, "again"):
+        assert history.tell(CaptureLooked(failure)) == []
+    assert [note.text for note in history.notes if note.kind == "capture_stopped"] == [
+        "capture has stopped, serving goes on: the disk is gone",
+        "capture has stopped, serving goes on: again",
+    ]
+    assert history.core.state is State.READY
 
 
 def looks(history: History, start: float, seconds: float, **state: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -107,6 +108,27 @@ def test_leftovers_are_found_by_their_record_which_must_be_of_that_very_process(
             assert find_leftovers(tmp_path, record) == []
         finally:
             process.kill()
+
+
+def test_sglangs_processes_are_found_when_their_launcher_is_gone(tmp_path: Path) -> None:
+    """They carry no mark: the title they give themselves lies where their environment was."""
+    record = tmp_path / "children.json"
+    titles = ["sglang::scheduler", "somebody"]
+    started = [f"subprocess.Popen([{title!r}, '-c', {SLEEPER!r}], executable=sys.executable)" for title in titles]
+    script = f"import subprocess, sys; print(*(p.pid for p in [{', '.join(started)}]), flush=True); input()"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(pid) for pid in launcher.stdout.readline().split()]
+    try:
+        record_children(record, {"engine": process_stat(launcher.pid)})
+        with launcher.stdin, launcher.stdout:
+            launcher.stdin.write("\n")
+        launcher.wait()
+        assert [stat.pid for stat in find_leftovers(tmp_path, record)] == pids[:1]
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_process_name_may_hold_anything(tmp_path: Path) -> None:

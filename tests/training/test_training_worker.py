@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_target import Target, fill_spool
+from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
 
+from tide_cli.drafts.checks import publish_foreign
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft
 from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
+from tide_cli.training.day_zero import publish_day_zero
 from tide_cli.training.state import read_progress
 
 Event = dict[str, Any]
@@ -123,6 +125,15 @@ def test_a_life_of_cycles(
     assert manifest.vocab_map_hash == store.manifest(0).vocab_map_hash
     assert torch.equal(read_draft(store.path(1))["t2d"], read_draft(store.path(0))["t2d"])
     assert not list(config.state.glob("candidate-*"))
+
+    # the traffic has changed back: the version that was published suits it better than the one before
+    worker.send(cmd="choose", served=0, bad=[])
+    pool = worker.until("pool")[-1]
+    assert (pool["version"], pool["served"]) == (1, 0), pool
+    worker.send(cmd="choose", served=1, bad=[])
+    assert worker.until("pool")[-1]["version"] is None
+    worker.send(cmd="choose", served=0, bad=[1])
+    assert worker.until("pool")[-1]["walked"] == []
     assert worker.end() == 0
 
     saved = read_progress(config.state)
@@ -152,3 +163,18 @@ def test_a_life_of_cycles(
 def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> None:
     with pytest.raises(TideError, match="no draft"):
         Cycles(config, lambda event: None, lambda: None)
+
+
+def test_the_newest_version_may_be_an_imported_one_of_another_make(config: TrainingConfig, tmp_path: Path) -> None:
+    """A trainer that starts from it must still be able to train the served one."""
+    publish_day_zero(config)
+    other = replace(config, drafts=tmp_path / "elsewhere", draft_vocab_size=config.draft_vocab_size // 2)
+    publish_day_zero(other)
+    sizes = {"hidden_size": HIDDEN, "vocab_size": VOCABULARY}
+    folder, store = other.drafts / "v0000", DraftStore(config.drafts)
+    publish_foreign(folder, store, target=config.target_name, target_revision="r", target_config=sizes, remedy="none")
+    events: list[Event] = []
+    cycles = Cycles(config, events.append, lambda: None)
+    assert cycles.run(served=0) is None
+    assert events[-1]["reason"] == "there is no sample to train on"
+    assert cycles.trainer.tensors()["d2t"].shape == (config.draft_vocab_size,)

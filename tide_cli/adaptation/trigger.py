@@ -70,14 +70,22 @@ def should_train(
         return TrainDecision(True, f"asked for, with {new} new tokens stored")
     if state.drift is not None and new >= rules.least_tokens:
         return TrainDecision(True, f"{state.drift}; {new} new tokens stored")
-    patience = min(1 + state.barren, max(1, rules.most_patience))
-    threshold = rules.tokens * patience
-    if new >= threshold:
-        return TrainDecision(True, f"{new} new tokens stored, {threshold} start a cycle{_because(state)}")
+    patience, needed = _patience(state, rules), threshold(state, rules)
+    if new >= needed:
+        return TrainDecision(True, f"{new} new tokens stored, {needed} start a cycle{_because(state)}")
     waited = now - state.began
     if rules.seconds is not None and waited >= rules.seconds * patience and new >= rules.least_tokens * patience:
         return TrainDecision(True, f"{waited:.0f} s since the last cycle began, {new} new tokens stored")
-    return TrainDecision(False, f"{new} of {threshold} new tokens stored{_because(state)}")
+    return TrainDecision(False, f"{new} of {needed} new tokens stored{_because(state)}")
+
+
+def threshold(state: TriggerState, rules: TriggerRules) -> int:
+    """New tokens that start the next cycle."""
+    return rules.tokens * _patience(state, rules)
+
+
+def _patience(state: TriggerState, rules: TriggerRules) -> int:
+    return min(1 + state.barren, max(1, rules.most_patience))
 
 
 def new_tokens(state: TriggerState, total_tokens: int) -> int:

@@ -2,4 +2,18 @@
 
 from __future__ import annotations
 
-from tide_cli.cli import about, demo, doctor, draft_store, drafts, plan, profile, running, systemd, up  # noqa: F401
+from tide_cli.cli import (  # noqa: F401
+    about,
+    bench,
+    demo,
+    doctor,
+    draft_store,
+    drafts,
+    plan,
+    profile,
+    running,
+    spool,
+    spool_change,
+    systemd,
+    up,
+)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-_PROGRESS = {"plan", "leftovers", "draft_ignored", "started", "ready"}  # kinds of events that a detached start tells of
+# kinds of events that a detached start tells of
+_PROGRESS = {"plan", "leftovers", "draft_ignored", "captures", "started", "ready"}
 
 
 _NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}
@@ -55,6 +56,12 @@ def up(
     cycle_seconds: Annotated[float | None, _flag("--cycle-seconds", "Training time of one cycle.")] = None,
     capture: Annotated[
         bool | None, typer.Option("--capture/--no-capture", help="Store hidden states.", show_default=False)
+    ] = None,
+    capture_sample_rate: Annotated[
+        float | None, _flag("--capture-sample-rate", "Share of the requests that is stored, 0 to 1.")
+    ] = None,
+    retention_hours: Annotated[
+        float | None, _flag("--retention-hours", "Erase samples older than this; else they stay until overwritten.")
     ] = None,
     training: Annotated[
         bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)

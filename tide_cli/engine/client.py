@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tide_cli.drafts.store import version_name
 from tide_cli.errors import TideError
+from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 
 # A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
 _PROBE_ID = "tide-probe"
@@ -61,13 +63,31 @@ class EngineClient:
         answer = self._http.post("/set_internal_state", json={"server_args": values}, timeout=timeout)
         answer.raise_for_status()
 
-    def tide_states(self) -> list[dict[str, Any]]:
+    def erase(self, folder: Path, which: Which, timeout: float = 600.0) -> Erased:
+        """Erases stored samples of the spool in `folder`, which this engine holds. TideError where it does not."""
+        number = ask(folder, which)
+        try:
+            answer = self._http.post("/set_internal_state", json={"server_args": {"tide_erase": number}})
+            accepted = answer.raise_for_status().json()
+        except httpx.HTTPError as error:
+            withdraw(folder, number)
+            raise TideError("the engine did not answer the request to erase samples", why=str(error)) from None
+        if not any(accepted):
+            withdraw(folder, number)
+            raise TideError(
+                "the engine refused to erase samples",
+                why="it does not capture, or capture has stopped",
+                remedy="tide doctor; or tide down, and erase without an engine",
+            )
+        return wait_for_answer(folder, number, timeout)
+
+    def tide_states(self, timeout: float = 30.0) -> list[dict[str, Any]]:
         """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture
         counters, speculation (see plugin/speculation.py).
 
         Empty where the engine runs without speculation. Raises httpx.HTTPError.
         """
-        answer = self._http.get("/server_info")
+        answer = self._http.get("/server_info", timeout=timeout)
         answer.raise_for_status()
         return [state["tide"] for state in answer.json().get("internal_states", []) if "tide" in state]
 

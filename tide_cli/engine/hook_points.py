@@ -81,6 +81,9 @@ STATE_READBACK = HookPoint(
     ("self", "state"),
     "swap: report the served draft version on /server_info",
 )
+FILL_IDS = HookPoint(
+    "sglang.srt.managers.schedule_batch.Req.get_fill_ids", ("self",), "capture: the token ids of a prefill"
+)
 DRAFT_DECODE_BACKEND = HookPoint(
     "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
     ("self",),
@@ -145,6 +148,7 @@ SPECULATION = (
     RESULT_DECODE,
     UPDATE_HANDLERS,
     STATE_READBACK,
+    FILL_IDS,
 )
 CPU = (
     DRAFT_DECODE_BACKEND,

@@ -55,6 +55,8 @@ def engine_command(
         spool_size=spool_size,
         max_sample_tokens=settings.max_sample_tokens,
         held_out_share=settings.held_out_share,
+        retention_hours=settings.retention_hours,
+        capture_sample_rate=settings.capture_sample_rate,
         drafts=paths.drafts,
         served_version=served_version,
         max_running_requests=settings.max_running_requests,

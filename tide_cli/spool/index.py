@@ -7,7 +7,7 @@ readers look at the same time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from tide_cli.errors import TideError
+from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 
 INDEX_FILE = "index.db"
@@ -32,27 +33,53 @@ _COLUMNS = {
     "split": str,
     "checksum": int,
     "pages": bytes,  # int32 little-endian each, in order
+    "generations": bytes,  # uint64 little-endian each, in the order of the pages
+    "cut": int,
+    "reused": int,
 }
+_NAMES = ", ".join(_COLUMNS)
+_ARRAYS = {"pages": "<i4", "generations": "<u8"}
+_NOT_THE_CONTENTS = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
+}
+# ids count up from 1: a larger one is damage, and SQLite could not even store all of them
+HIGHEST_ID = 2**48
+
+
+class _Damaged(Exception):
+    """The file is a database, but not all of it can be right."""
 
 
 class SpoolIndex:
-    """Samples and counters of one spool folder."""
+    """Samples and counters of one spool folder. malformed: rows that `samples` left out because they make no sense."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, db: Database, folder: Path) -> None:
+        self._db, self._folder = db, folder
+        self.malformed = 0
 
     @classmethod
-    def create(cls, folder: Path) -> SpoolIndex:
-        """The writer's view; the file is made, or made anew where it is no database. sqlite3.Error when it cannot."""
+    def create(cls, folder: Path, *, anew: bool = False) -> SpoolIndex:
+        """The writer's view; the file is made, or made anew where it is damaged. sqlite3.Error when it cannot.
+
+        anew: what is there is damaged, though it does not look so.
+        """
         path = folder / INDEX_FILE
-        try:
-            return cls._create(path)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # the disk or a lock, not the contents
-                raise
-            for name in (path.name, path.name + "-wal", path.name + "-shm"):
-                path.with_name(name).unlink(missing_ok=True)
-            return cls._create(path)
+        if not anew:
+            try:
+                return cls._create(path)
+            except _Damaged:
+                pass
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise
+        for name in (path.name, path.name + "-wal", path.name + "-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+        return cls._create(path)
 
     @classmethod
     def _create(cls, path: Path) -> SpoolIndex:
@@ -60,64 +87,127 @@ class SpoolIndex:
         path.chmod(0o600)
         # opened where the engine starts, used on the writer's thread
         connection = sqlite3.connect(path, check_same_thread=False)
+        connection.text_factory = _text
         try:
             db = Database(connection, execute_plugins=False)
             db.enable_wal()
             # a killed process loses nothing; a power cut loses the last moments, which the ring's page table still has
             db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA user_version = 2")  # a write: damage to the header may have made the file read-only
+            if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise _Damaged
             with db.atomic():
-                db.table("samples").create(_COLUMNS, pk="id", if_not_exists=True)
-                db.table("samples").create_index(["split", "id"], if_not_exists=True)
+                samples = db.table("samples")
+                samples.create(_COLUMNS, pk="id", if_not_exists=True)
+                samples.create_index(["split", "id"], if_not_exists=True)
                 db.table("counters").create({"name": str, "value": int}, pk="name", if_not_exists=True)
+            db.execute(f"select {_NAMES} from samples limit 0")  # another version's index has other columns
+        except UnicodeDecodeError:  # in the name of a table or column
+            connection.close()
+            raise _Damaged from None
         except BaseException:
             connection.close()
             raise
-        return cls(db)
+        return cls(db, path.parent)
 
     @classmethod
     def open(cls, folder: Path) -> SpoolIndex:
         """A reader's view. TideError when there is no index, or an unusable one."""
         path = folder / INDEX_FILE
         if not path.is_file():
+            if (folder / RING_FILE).is_file():
+                raise _unusable(folder, f"{INDEX_FILE} is missing")
             raise TideError(f"there is no spool in {folder}", remedy="serve something with capture on: tide up")
         connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+        connection.text_factory = _text
         try:
             db = Database(connection, execute_plugins=False)
             db.execute("PRAGMA query_only = ON")
             if not db.table("counters").exists():
                 raise sqlite3.DatabaseError("it has no counters")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             connection.close()
             raise _unusable(folder, error) from None
-        return cls(db)
+        return cls(db, folder)
 
-    def samples(self, *, split: str | None = None, newest: int | None = None, since_id: int = 0) -> list[SampleInfo]:
-        """Finished samples with id > since_id, newest first, at most `newest` of them."""
-        where, values = "id > ?", [since_id]
-        if split is not None:
-            where, values = where + " and split = ?", [since_id, split]
-        rows = self._db.table("samples").rows_where(where, values, order_by="id desc", limit=newest)
-        return [_info(row) for row in rows]
+    def samples(
+        self,
+        *,
+        split: str | None = None,
+        newest: int | None = None,
+        since_id: int = 0,
+        oldest: int | None = None,
+        created_since: float | None = None,
+        created_until: float | None = None,
+        draft_versions: Collection[int] | None = None,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[SampleInfo]:
+        """Finished samples with id > since_id that pass every filter given, newest first, at most `newest` of them.
+
+        oldest: instead the oldest first, at most so many. created_since, created_until: unix seconds, the first
+        included. TideError where the index cannot be read.
+        """
+        conditions: list[tuple[str, Any]] = [
+            ("id > ?", since_id),
+            ("split = ?", split),
+            ("created >= ?", created_since),
+            ("created < ?", created_until),
+            ("tokens >= ?", min_tokens),
+            ("tokens <= ?", max_tokens),
+        ]
+        chosen = [(text, value) for text, value in conditions if value is not None]
+        where, values = " and ".join(text for text, _ in chosen), [value for _, value in chosen]
+        if draft_versions is not None:
+            where += f" and draft_version in ({', '.join('?' * len(draft_versions))})"
+            values += draft_versions
+        order, limit = ("id desc", newest) if oldest is None else ("id", oldest)
+        try:
+            rows = self._db.execute(
+                f"select {_NAMES} from samples where {where} order by {order} limit ?",
+                [*values, -1 if limit is None else limit],
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise _unusable(self._folder, error) from None
+        infos = [info for row in rows if (info := _info(row)) is not None]
+        self.malformed += len(rows) - len(infos)
+        return infos
 
     def totals(self) -> dict[str, int]:
-        """The counters: samples and tokens stored, requests dropped by cause. They only grow."""
-        return {row["name"]: row["value"] for row in self._db.table("counters").rows}
+        """The counters: samples and tokens stored, requests dropped by cause. They only grow. TideError."""
+        try:
+            rows = self._db.execute("select name, value from counters").fetchall()
+        except sqlite3.Error as error:
+            raise _unusable(self._folder, error) from None
+        return {name: value for name, value in rows if isinstance(name, str) and isinstance(value, int)}
 
     def commit(self, added: Iterable[SampleInfo], removed: Iterable[int], totals: Mapping[str, int]) -> None:
         """New samples, ids of samples that are gone, and the counters, in one transaction. sqlite3.Error on failure."""
         with self._db.atomic():
             # plain statements: this runs for every finished request, and the helpers look at the schema each time
             self._db.conn.executemany("delete from samples where id = ?", [(sample,) for sample in removed])
-            columns, marks = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
+            marks = ", ".join("?" * len(_COLUMNS))
             self._db.conn.executemany(
-                f"insert or replace into samples ({columns}) values ({marks})", [_row(info) for info in added]
+                f"insert or replace into samples ({_NAMES}) values ({marks})", [_row(info) for info in added]
             )
             self._db.conn.executemany(
                 "insert or replace into counters (name, value) values (?, ?)", list(totals.items())
             )
 
+    def scrub(self) -> None:
+        """Nothing of deleted rows stays in the file (which secure_delete sees to) or in its journal. sqlite3.Error."""
+        busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise sqlite3.OperationalError("a reader holds the index's journal")
+
     def close(self) -> None:
         self._db.close()
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the contents of the file are to blame, and not the disk, its access rights or a lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NOT_THE_CONTENTS
 
 
 def read_totals(folder: Path) -> dict[str, int]:
@@ -125,21 +215,36 @@ def read_totals(folder: Path) -> dict[str, int]:
     index = SpoolIndex.open(folder)
     try:
         return index.totals()
-    except sqlite3.Error as error:
-        raise _unusable(folder, error) from None
     finally:
         index.close()
 
 
 def _row(info: SampleInfo) -> tuple[Any, ...]:
-    pages = np.asarray(info.pages, "<i4").tobytes()
-    return tuple(pages if name == "pages" else getattr(info, name) for name in _COLUMNS)
+    return tuple(
+        np.asarray(getattr(info, name), _ARRAYS[name]).tobytes() if name in _ARRAYS else getattr(info, name)
+        for name in _COLUMNS
+    )
 
 
-def _info(row: Mapping[str, Any]) -> SampleInfo:
-    return SampleInfo(**{**row, "pages": tuple(np.frombuffer(row["pages"], "<i4").tolist())})
+def _text(stored: bytes) -> str:
+    """What stands in a damaged file need not be UTF-8."""
+    return stored.decode(errors="replace")
 
 
-def _unusable(folder: Path, error: sqlite3.Error) -> TideError:
-    remedy = "stop the appliance and start it again: the index is rebuilt from the ring"
+def _info(values: tuple[Any, ...]) -> SampleInfo | None:
+    """The row as a sample; None where a damaged index has values that cannot be."""
+    row = dict(zip(_COLUMNS, values, strict=True))
+    if any(not isinstance(row[name], kind) for name, kind in _COLUMNS.items()) or not 0 < row["id"] <= HIGHEST_ID:
+        return None
+    if row["split"] not in ("train", "held_out"):
+        return None
+    try:
+        arrays = {name: tuple(np.frombuffer(row[name], kind).tolist()) for name, kind in _ARRAYS.items()}
+    except ValueError:
+        return None
+    return SampleInfo(**{**row, **arrays})
+
+
+def _unusable(folder: Path, error: Exception | str) -> TideError:
+    remedy = "`tide spool repair` rebuilds it from the ring"
     return TideError(f"the index of the spool in {folder} cannot be read", why=str(error), remedy=remedy)

@@ -1,40 +1,50 @@
 """What `ring.bin` looks like on disk, byte by byte.
 
 All integers are little-endian. H is the target's hidden size, P the tokens of a page, N the number of pages.
-A *row* is one token's place in the ring: row r belongs to page r // P. Five regions follow each other, each
-starting at a multiple of 4096 bytes:
+A *row* is one token's place in the ring: row r belongs to page r // P. The row of position p of a sequence lies in
+slot p % P of the sequence's page number p // P, so that sequences with a common beginning can share its pages.
+Five regions follow each other, each starting at a multiple of 4096 bytes:
 
     region      bytes        contents
-    header      4096         magic "TIDERING", version u32, H u32, P u32, CRC-32 of the header with this field 0 u32,
-                             N u64, target name (512 bytes of UTF-8, NUL-padded), zeros
+    header      4096         magic "TIDERING", version u32, H u32, P u32, CRC-32 of all this with this field 0 u32,
+                             N u64, target name (512 bytes of UTF-8, NUL-padded), zeros; in the last 8 bytes, which no
+                             CRC covers, how often the ring was opened for writing, u64
     page table  N * 128      one PAGE_ENTRY per page, see below
     tokens      N * P * 4    token ids, int32
     checks      N * P * 8    u64 per row: the row's aux and final states as 64-bit words, summed modulo 2**64
     aux         N * P * 6H   aux states, bfloat16, 3H columns
     final       N * P * 2H   final states, bfloat16, H columns
 
-A page entry has 128 bytes:
+A page entry has 128 bytes. The first part belongs to the page, and is written once, when the page gets its last row:
 
-    owner u64           sample id, 0 while the page is free or belongs to a request that still runs. Ids never come
-                        back, so the owner is also the page's generation: a copy is good if all its pages had the
-                        sample's id as owner after the copy. Written last when a sample is finished, zeroed first
-                        when its pages are given back
-    created f64         unix seconds
-    ordinal u32         place of this page in the sample, from 0
-    page_count u32      pages of the sample
-    tokens u32          rows stored; they start in the first slot of page 0
-    prompt_tokens u32   length of the prompt, missing prefix included
-    prefix_missing u32  position of the first stored row
-    verify_steps u32    verify steps of the request
-    accepted u32        draft tokens accepted in them
-    draft_version i32   version of the draft that proposed
-    held_out u32        1: never trained on
-    checksum u32        CRC-32 over this entry (owner set; ordinal and checksum 0), then the sample's token ids, then
-                        its row checks
-    run 48 bytes        id of the engine run, UTF-8, NUL-padded
-    reserved 24 bytes   zeros
+    generation u64       0 while the page is free or being written; else a number that no page has had before: the
+                         opening (see header) times 2**40, plus a count. A copy is good if every page had the generation
+                         that the sample was stored with after the copy. Written last, zeroed first
+    link_generation u64  generation of link_page when this page was written; 0: the sequence begins here
+    link_page u32        the page before this one in the sequence
+    ordinal u32          the page's number in the sequence: position of its first slot // P
 
-All but `ordinal` is the same in every page of a sample: the page table alone is enough to rebuild the index.
+A page never changes while it has a generation, and any number of samples may hold it. A sample is named by its last
+page, which is always its own; the second part of that page's entry is the sample's:
+
+    owner u64            sample id; 0 where no sample ends in this page. Ids never come back. Written last when a
+                         sample is finished, zeroed first when it is evicted or erased
+    created f64          unix seconds
+    tokens u32           rows stored
+    prompt_tokens u32    length of the prompt, missing prefix included
+    prefix_missing u32   position of the first stored row
+    cut u32              rows that were there but were dropped from the front of a sequence too long for a sample
+    reused u32           rows that were not computed for this sample but taken over from pages of earlier ones
+    verify_steps u32     verify steps of the request
+    accepted u32         draft tokens accepted in them
+    draft_version i32    version of the draft that proposed
+    held_out u32         1: never trained on
+    checksum u32         CRC-32 over this entry (the page's part and checksum 0), then the sample's token ids, then its
+                         row checks
+    run 48 bytes         id of the engine run, UTF-8, NUL-padded
+
+The page table alone is enough to rebuild the index: from each page with an owner back along the links, to the page
+of position prefix_missing.
 """
 
 from __future__ import annotations
@@ -46,7 +56,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MAGIC = b"TIDERING"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 4096
 # the header, and what rounding up each of the other five regions may add
 _ROUNDING = 6 * ALIGNMENT
@@ -63,22 +73,28 @@ HEADER = np.dtype(
     ]
 )
 
+# where in the file the number of openings stands
+OPENINGS_OFFSET = ALIGNMENT - 8
+
 PAGE_ENTRY = np.dtype(
     [
+        ("generation", "<u8"),
+        ("link_generation", "<u8"),
+        ("link_page", "<u4"),
+        ("ordinal", "<u4"),
         ("owner", "<u8"),
         ("created", "<f8"),
-        ("ordinal", "<u4"),
-        ("page_count", "<u4"),
         ("tokens", "<u4"),
         ("prompt_tokens", "<u4"),
         ("prefix_missing", "<u4"),
+        ("cut", "<u4"),
+        ("reused", "<u4"),
         ("verify_steps", "<u4"),
         ("accepted", "<u4"),
         ("draft_version", "<i4"),
         ("held_out", "<u4"),
         ("checksum", "<u4"),
         ("run", "S48"),
-        ("reserved", "V24"),
     ]
 )
 
@@ -110,8 +126,12 @@ class RowLayout:
         return PAGE_ENTRY.itemsize + self.page_tokens * (4 + 8 + 8 * self.hidden_size)
 
     def pages_for(self, tokens: int) -> int:
-        """Pages that `tokens` rows take."""
+        """Pages that the first `tokens` rows of a sequence take."""
         return -(-tokens // self.page_tokens)
+
+    def page_numbers(self, first: int, tokens: int) -> range:
+        """Numbers, in their sequence, of the pages that hold `tokens` rows from position `first` on."""
+        return range(first // self.page_tokens, self.pages_for(first + tokens))
 
     def pages_in(self, size_bytes: int) -> int:
         """Most pages of a ring whose file has at most `size_bytes` bytes; 0 if not even one fits."""
@@ -169,6 +189,8 @@ def parse_header(data: bytes) -> tuple[RowLayout, int]:
     checksum, record["checksum"] = int(record["checksum"]), 0
     if zlib.crc32(record.tobytes()) != checksum:
         raise ValueError("the header's checksum is wrong")
+    if record["version"] != VERSION:
+        raise ValueError(f"it is of format {record['version']}, and this version of TIDE reads format {VERSION}")
     layout = RowLayout(
         hidden_size=int(record["hidden_size"]),
         page_tokens=int(record["page_tokens"]),
@@ -179,9 +201,9 @@ def parse_header(data: bytes) -> tuple[RowLayout, int]:
 
 
 def row_runs(pages: Sequence[int], page_tokens: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Slots first … first+count-1 of a sample as runs of neighbouring rows.
+    """Slots first … first+count-1 of some pages as runs of neighbouring rows.
 
-    pages: the sample's pages in order; slot s lies in pages[s // page_tokens].
+    pages: in order; slot s lies in pages[s // page_tokens].
     Yields (ring row, offset from `first`, length). Neighbouring pages make one run, so that copies are few and long.
     """
     offset = 0

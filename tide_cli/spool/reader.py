@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
 from tide_cli.errors import TideError
 from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout, row_runs
 from tide_cli.spool.ring import Ring, checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.spool.trained import times_trained
 
 
 class SpoolReader:
@@ -21,8 +23,8 @@ class SpoolReader:
     checksum was wrong.
     """
 
-    def __init__(self, ring: Ring, index: SpoolIndex) -> None:
-        self._ring, self._index = ring, index
+    def __init__(self, ring: Ring, index: SpoolIndex, folder: Path) -> None:
+        self._ring, self._index, self._folder = ring, index, folder
         self.overwritten = self.damaged = 0
 
     @classmethod
@@ -30,7 +32,7 @@ class SpoolReader:
         """The spool in `folder`. TideError when there is none, or an unusable one."""
         index = SpoolIndex.open(folder)
         try:
-            return cls(Ring.open(folder), index)
+            return cls(Ring.open(folder), index, folder)
         except OSError as error:
             index.close()
             raise TideError(f"there is no spool in {folder}", why=error.strerror, remedy="start one: tide up") from None
@@ -42,23 +44,52 @@ class SpoolReader:
     def layout(self) -> RowLayout:
         return self._ring.layout
 
-    def samples(self, *, split: str | None = None, newest: int | None = None, since_id: int = 0) -> list[SampleInfo]:
-        """Samples with id > since_id, newest first, at most `newest`; split: 'train', 'held_out' or None for both."""
-        return self._index.samples(split=split, newest=newest, since_id=since_id)
+    def samples(
+        self,
+        *,
+        split: str | None = None,
+        newest: int | None = None,
+        since_id: int = 0,
+        times_trained_max: int | None = None,
+        **filters: Any,
+    ) -> list[SampleInfo]:
+        """Samples with id > since_id, newest first, at most `newest`; split: 'train', 'held_out' or None for both.
+
+        times_trained_max: only samples trained on at most so often; filters: see SpoolIndex.samples.
+        """
+        times = times_trained(self._folder)
+        if times_trained_max is None:
+            infos = self._index.samples(split=split, newest=newest, since_id=since_id, **filters)
+            return [_with_times(info, times) for info in infos]
+        limit = filters.pop("oldest", None)
+        order = {} if limit is None else {"oldest": -1}  # no limit before the filter: SQLite reads -1 as all
+        infos = self._index.samples(split=split, since_id=since_id, **order, **filters)
+        fitting = [info for each in infos if (info := _with_times(each, times)).times_trained <= times_trained_max]
+        return fitting[: newest if limit is None else limit]
 
     def read(self, info: SampleInfo) -> Sample | None:
-        """A private copy of the sample's rows. None when it was overwritten meanwhile or is damaged (both counted)."""
+        """A private copy of the sample's rows. None when it was overwritten meanwhile or is damaged (both counted).
+
+        OSError where the ring's file was cut short under the mapping.
+        """
+        import torch  # listing and counting need none
+
         ring, count, hidden = self._ring, info.tokens, self._ring.layout.hidden_size
-        if not ring.owned(info.id, info.pages):
+        ring.check()
+        if not self._is_possible(info):
+            self.damaged += 1
+            return None
+        if not ring.holds(info.pages, info.generations):
             self.overwritten += 1
             return None
         tokens = np.empty(count, "<i4")
         aux, final = np.empty((count, 3 * hidden), "<u2"), np.empty((count, hidden), "<u2")
-        for row, offset, length in row_runs(info.pages, ring.layout.page_tokens, 0, count):
+        size = ring.layout.page_tokens
+        for row, offset, length in row_runs(info.pages, size, info.prefix_missing % size, count):
             there, here = slice(row, row + length), slice(offset, offset + length)
             tokens[here], aux[here], final[here] = ring.tokens[there], ring.aux[there], ring.final[there]
-        # after the copy: the writer disowns pages before it reuses them
-        if not ring.owned(info.id, info.pages):
+        # after the copy: the writer takes the generation away before it reuses a page
+        if not ring.holds(info.pages, info.generations):
             self.overwritten += 1
             return None
         if checksum(info, tokens, row_sums(aux, final)) != info.checksum:
@@ -80,3 +111,21 @@ class SpoolReader:
     def close(self) -> None:
         self._index.close()
         self._ring.close()
+
+    def _is_possible(self, info: SampleInfo) -> bool:
+        """Whether the figures, which may come from a damaged index, describe places of this ring."""
+        figures = (info.prompt_tokens, info.prefix_missing, info.cut, info.reused, info.verify_steps, info.accepted)
+        numbers = self._ring.layout.page_numbers(info.prefix_missing, info.tokens)
+        return (
+            info.tokens > 0
+            and all(0 <= figure < 2**32 for figure in (*figures, info.checksum))
+            and -(2**31) <= info.draft_version < 2**31
+            and len(numbers) == len(info.pages) == len(info.generations)
+            and all(0 <= page < self._ring.pages for page in info.pages)
+            and all(info.generations)
+        )
+
+
+def _with_times(info: SampleInfo, times: dict[int, tuple[float, int]]) -> SampleInfo:
+    created, count = times.get(info.id, (info.created, 0))
+    return replace(info, times_trained=count) if count and created == info.created else info

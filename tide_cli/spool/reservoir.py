@@ -13,17 +13,19 @@ import hashlib
 import json
 import os
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from tide_cli.errors import TideError
 from tide_cli.spool.samples import Sample, SampleInfo
 
+RESERVOIR_FOLDER = "reservoir"  # in the spool's folder
 _SUFFIX = ".safetensors"
 _NEW = ".new"
+_ERASED = ".erased"
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +44,8 @@ class StoredSample:
                 tensors = {name: file.get_tensor(name) for name in ("tokens", "loss_mask", "aux", "final")}
         except (OSError, SafetensorError):
             return None
-        return Sample(info=self.info, **tensors)
+        # after the copy: a file that is erased loses its name before its bytes are overwritten
+        return Sample(info=self.info, **tensors) if self.path.exists() else None
 
 
 class Reservoir:
@@ -86,6 +89,8 @@ class Reservoir:
 
     def samples(self) -> list[StoredSample]:
         """What is kept, in the order of the ranks, which is random."""
+        self._kept = [entry for entry in self._kept if entry.path.exists()]  # others may have been erased meanwhile
+        self.size_bytes = sum(entry.size_bytes for entry in self._kept)
         return list(self._kept)
 
     def _rank(self, info: SampleInfo) -> str:
@@ -93,9 +98,11 @@ class Reservoir:
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
     def _write(self, rank: str, sample: Sample) -> StoredSample:
+        from safetensors.torch import save_file  # erasing needs no torch
+
         path = self._folder / (rank + _SUFFIX)
         unfinished = path.with_suffix(_NEW)
-        info = replace(sample.info, pages=())
+        info = replace(sample.info, pages=(), generations=())
         tensors = {name: getattr(sample, name).contiguous() for name in ("tokens", "loss_mask", "aux", "final")}
         try:
             os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
@@ -118,12 +125,42 @@ class Reservoir:
             self.size_bytes -= last.size_bytes
 
 
+def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
+    """Overwrites with zeros and removes the files of which `chosen` (id, created in unix seconds) is true, and files
+    that cannot be read. Returns how many. May be called while the trainer has the reservoir open. OSError. No torch.
+    """
+    erased = 0
+    for path in [*folder.glob("*" + _SUFFIX), *folder.glob("*" + _ERASED)]:
+        info = _info(path)
+        if info is not None and path.suffix == _SUFFIX and not chosen(info.id, info.created):
+            continue
+        nameless = path.with_suffix(_ERASED)
+        os.replace(path, nameless)
+        with nameless.open("r+b") as file:
+            left = nameless.stat().st_size
+            while left:
+                left -= file.write(bytes(min(left, 2**20)))
+            file.flush()
+            os.fsync(file.fileno())
+        nameless.unlink()
+        erased += 1
+    return erased
+
+
 def _stored(path: Path) -> StoredSample | None:
     """A file of the folder as an entry; a file that cannot be read is removed."""
-    try:
-        with safe_open(path, "pt") as file:
-            info = json.loads(file.metadata()["info"])
-        return StoredSample(path.stem, path, path.stat().st_size, SampleInfo(**{**info, "pages": ()}))
-    except (SafetensorError, KeyError, TypeError, ValueError):
+    info = _info(path)
+    if info is None:
         path.unlink(missing_ok=True)
+        return None
+    return StoredSample(path.stem, path, path.stat().st_size, info)
+
+
+def _info(path: Path) -> SampleInfo | None:
+    """What a file says of its sample; None where it cannot be read."""
+    try:
+        with safe_open(path, "np") as file:
+            info = json.loads(file.metadata()["info"])
+        return SampleInfo(**{**info, "pages": (), "generations": ()})
+    except (SafetensorError, KeyError, TypeError, ValueError):
         return None

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tide_cli.errors import TideError
-from tide_cli.spool.layout import HEADER, PAGE_ENTRY, RowLayout, parse_header
+from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
 
 RING_FILE = "ring.bin"
@@ -24,7 +25,7 @@ class Ring:
     """A ring's regions as numpy arrays over one shared mapping; see layout.py for the bytes.
 
     table [N] PAGE_ENTRY; tokens [R] int32; checks [R] uint64; aux [R, 3H] and final [R, H] uint16 (bfloat16 bits);
-    R = N * P rows. Read-only arrays unless opened writable.
+    openings [1] uint64; R = N * P rows. Read-only arrays unless opened writable.
     """
 
     def __init__(self, file: int, layout: RowLayout, pages: int, *, writable: bool) -> None:
@@ -32,7 +33,9 @@ class Ring:
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self.layout, self.pages, self.size_bytes = layout, pages, regions.size
         self._map = mmap.mmap(file, regions.size, flags=mmap.MAP_SHARED, prot=access)
+        self._file = os.dup(file)
         rows, hidden = pages * layout.page_tokens, layout.hidden_size
+        self.openings = np.frombuffer(self._map, "<u8", 1, OPENINGS_OFFSET)
         self.table = np.frombuffer(self._map, PAGE_ENTRY, pages, regions.table)
         self.tokens = np.frombuffer(self._map, "<i4", rows, regions.tokens)
         self.checks = np.frombuffer(self._map, "<u8", rows, regions.checks)
@@ -87,20 +90,39 @@ class Ring:
         finally:
             os.close(file)
 
-    def sum_rows(self, start: int, stop: int) -> np.ndarray:
-        """The check of each row start … stop-1, computed from what lies in the ring: [stop-start] uint64."""
-        return row_sums(self.aux[start:stop], self.final[start:stop])
+    def check(self) -> None:
+        """OSError where the file was cut short or deleted: touching a page of the mapping beyond its end would end the
+        process (SIGBUS)."""
+        status = os.fstat(self._file)
+        if status.st_size < self.size_bytes:
+            raise OSError(f"the ring's file was cut to {status.st_size} of its {self.size_bytes} bytes")
+        if not status.st_nlink:
+            raise OSError("the ring's file was deleted")
 
-    def owned(self, sample_id: int, pages: Sequence[int]) -> bool:
-        """Whether every one of `pages` belongs to the sample."""
-        return bool((self.table["owner"][list(pages)] == sample_id).all())
+    def holds(self, pages: Sequence[int], generations: Sequence[int]) -> bool:
+        """Whether every one of `pages` still has its generation."""
+        found = self.table["generation"][np.asarray(pages, np.intp)]
+        return bool((found == np.asarray(generations, "<u8")).all())
+
+    def rows_of(self, pages: Sequence[int], first: int, count: int) -> np.ndarray:
+        """Ring rows of the positions first … first+count-1 of a sequence whose `pages` begin with first's."""
+        size = self.layout.page_tokens
+        rows = (np.asarray(pages, np.intp)[:, None] * size + np.arange(size)).ravel()
+        return rows[first % size :][:count]
+
+    def sync(self) -> None:
+        """Waits until everything written is on the disk. OSError."""
+        os.fsync(self._file)
 
     def close(self) -> None:
         """Drops the arrays and the mapping; a mapping that somebody still looks into goes with its last view."""
-        for name in ("table", "tokens", "checks", "aux", "final"):
+        for name in ("openings", "table", "tokens", "checks", "aux", "final"):
             self.__dict__.pop(name, None)
         with suppress(BufferError):
             self._map.close()
+        if self._file >= 0:  # closed twice, it might be another's by then
+            os.close(self._file)
+        self._file = -1
 
 
 def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:
@@ -109,20 +131,31 @@ def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:
     return np.add.reduce(aux.view("<u8"), axis=1) + np.add.reduce(final.view("<u8"), axis=1)
 
 
-def page_entry(info: SampleInfo) -> np.ndarray:
-    """A sample's page entry, ordinal and checksum still 0: a scalar array of PAGE_ENTRY."""
-    entry = np.zeros((), PAGE_ENTRY)
-    entry["owner"], entry["created"], entry["page_count"] = info.id, info.created, len(info.pages)
-    entry["tokens"], entry["prompt_tokens"] = info.tokens, info.prompt_tokens
-    entry["prefix_missing"], entry["verify_steps"] = info.prefix_missing, info.verify_steps
-    entry["accepted"], entry["draft_version"] = info.accepted, info.draft_version
-    entry["held_out"], entry["run"] = info.split == "held_out", info.run.encode()
-    return entry
+def sample_figures(info: SampleInfo) -> dict[str, Any]:
+    """The sample's part of its last page's entry, field by field; without the owner, which is written last."""
+    return {
+        "created": info.created,
+        "tokens": info.tokens,
+        "prompt_tokens": info.prompt_tokens,
+        "prefix_missing": info.prefix_missing,
+        "cut": info.cut,
+        "reused": info.reused,
+        "verify_steps": info.verify_steps,
+        "accepted": info.accepted,
+        "draft_version": info.draft_version,
+        "held_out": info.split == "held_out",
+        "checksum": info.checksum,
+        "run": info.run.encode(),
+    }
 
 
 def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
     """A sample's checksum from its figures, its token ids [T] int32 and its row checks [T] uint64."""
-    value = zlib.crc32(page_entry(info).tobytes())
+    entry = np.zeros((), PAGE_ENTRY)
+    for name, value in sample_figures(info).items():
+        entry[name] = value
+    entry["owner"], entry["checksum"] = info.id, 0
+    value = zlib.crc32(entry.tobytes())
     value = zlib.crc32(np.ascontiguousarray(tokens, "<i4"), value)
     return zlib.crc32(np.ascontiguousarray(checks, "<u8"), value)
 

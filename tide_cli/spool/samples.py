@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -17,8 +17,11 @@ class SampleInfo:
     """One row of the index.
 
     tokens: rows stored, T. prompt_tokens: length of the whole prompt. prefix_missing: position of the first stored
-    row; rows before it were not computed (prefix cache) or slid out of the longest sample allowed.
-    verify_steps, accepted: of the whole request. created: unix seconds. pages: places in the ring, in order.
+    row; of the rows before it, `cut` were there but did not fit into the longest sample allowed, and the others were
+    not computed (prefix cache) and in no page any more. reused: rows taken over from pages of earlier requests.
+    verify_steps, accepted: of the whole request. created: unix seconds.
+    pages: places in the ring, in order, some of them perhaps shared with other samples; generations: what each page
+    had when the sample was stored. times_trained: as far as whoever made this object knows.
     """
 
     id: int
@@ -33,6 +36,10 @@ class SampleInfo:
     split: Split
     checksum: int
     pages: tuple[int, ...]
+    generations: tuple[int, ...] = ()
+    cut: int = 0
+    reused: int = 0
+    times_trained: int = field(default=0, compare=False)
 
     @property
     def generated(self) -> int:

@@ -1,34 +1,34 @@
-"""The writing end of the spool. It runs inside the engine, on a thread of its own, and must never hold it up."""
+"""The writing end of the spool. It runs inside the engine, on a thread of its own, and must never hold it up.
+
+No torch is imported here, so that the command line can open a spool for writing, too.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import time
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from tide_cli.spool.erase import Erased
+from tide_cli.spool.finished import Finished
 from tide_cli.spool.folder import open_ring, unusable
-from tide_cli.spool.index import SpoolIndex
-from tide_cli.spool.layout import PAGE_ENTRY, RowLayout, row_runs
-from tide_cli.spool.recovery import reconcile
-from tide_cli.spool.ring import Ring, checksum, page_entry
+from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
+from tide_cli.spool.ledger import Ledger
+from tide_cli.spool.ring import Ring, checksum, row_sums
+from tide_cli.spool.running import Builder, Part, Request, RingFull
 from tide_cli.spool.samples import SampleInfo, split_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-@dataclass
-class _Request:
-    """A request that still runs: rows of positions first … end-1 lie in `pages`, the first one in the first slot."""
-
-    first: int
-    end: int
-    pages: list[int] = field(default_factory=list)
+# rows of one forward are summed together up to this many bytes; above it each block is summed when it is copied
+_SUMMED_AT_ONCE = 2**19
 
 
 class SpoolWriter:
@@ -36,30 +36,28 @@ class SpoolWriter:
 
     One writer per folder, one thread at a time. Whatever cannot be stored is dropped and counted under
     `dropped_<cause>`: ring_full (running requests fill the ring), gap (rows are missing in the middle), empty (no
-    rows), no_output (no row of a generated token), index (the index could not be written), aborted.
+    rows), no_output (no row of a generated token), tokens (other ones than the prefill had), index (the index could
+    not be written), aborted. OSError from any call that writes rows: the ring's file is no longer whole.
     """
 
     def __init__(
         self,
+        folder: Path,
         ring: Ring,
-        index: SpoolIndex,
-        lock: int,
+        lock: int | None,
         *,
         run: str,
         max_sample_tokens: int,
         held_out_share: float,
+        retention_seconds: float | None = None,
     ) -> None:
-        self._ring, self._index = ring, index
-        self._lock: int | None = lock
-        self._run, self._max_tokens, self._held_out_share = run, max_sample_tokens, held_out_share
-        # tensors over the mapped regions: copy_ into them also rounds float32 to bfloat16
-        self._aux = torch.from_numpy(ring.aux).view(torch.bfloat16)
-        self._final = torch.from_numpy(ring.final).view(torch.bfloat16)
-        samples, self._totals = reconcile(ring, index)
-        self._finished = deque((info.id, info.pages) for info in samples)
-        self._free = deque(np.flatnonzero(ring.table["owner"] == 0).tolist())
-        self._evicted: list[int] = []  # gone from the ring, not yet from the index
-        self._running: dict[str, _Request] = {}
+        self._ring, self._lock = ring, lock
+        self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
+        self._ledger, samples = Ledger.open(folder, ring)
+        self._finished = Finished(ring, samples)
+        self._pages = self._finished.pages
+        self._builder = Builder(ring, self._pages, max_sample_tokens)
+        self._running: dict[str, Request] = {}
         self._refused: set[str] = set()
 
     @classmethod
@@ -72,11 +70,13 @@ class SpoolWriter:
         run: str,
         max_sample_tokens: int,
         held_out_share: float,
+        retention_seconds: float | None = None,
     ) -> SpoolWriter:
         """The spool in `folder`, continued where it has one of this layout, else made with at most `size_bytes`.
 
         An existing ring keeps its size, whatever `size_bytes` says; `size_bytes` of the writer tells it.
         max_sample_tokens: rows a sample keeps at most; a longer one keeps its last ones, for they carry the loss.
+        retention_seconds: older samples are given up and wiped; None: samples stay until they are overwritten.
         TideError: another layout, another writer, a damaged ring, no room on the disk, a folder that cannot be used.
         """
         if max_sample_tokens < layout.page_tokens:
@@ -87,8 +87,15 @@ class SpoolWriter:
             raise ValueError(f"run id {run!r} is longer than {PAGE_ENTRY['run'].itemsize} bytes")
         ring, lock = open_ring(folder, layout, size_bytes, max_sample_tokens)
         try:
-            index = SpoolIndex.create(folder)
-            return cls(ring, index, lock, run=run, max_sample_tokens=max_sample_tokens, held_out_share=held_out_share)
+            return cls(
+                folder,
+                ring,
+                lock,
+                run=run,
+                max_sample_tokens=max_sample_tokens,
+                held_out_share=held_out_share,
+                retention_seconds=retention_seconds,
+            )
         except BaseException as error:
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
@@ -100,38 +107,65 @@ class SpoolWriter:
         """Bytes of the ring's file."""
         return self._ring.size_bytes
 
-    def put_rows(self, rid: str, start: int, aux: Tensor, final: Tensor) -> None:
-        """Stores the states of positions start … start+k-1 of a running request.
+    def put_rows(
+        self,
+        rid: str,
+        start: int,
+        aux: Tensor | np.ndarray,
+        final: Tensor | np.ndarray,
+        tokens: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
+        """Stores the states of positions start … start+k-1 of a running request: a forward of one request."""
+        self.put_forward([Part(rid, start, 0, len(aux), tokens)], aux, final)
 
-        aux [k, 3H], final [k, H], on the CPU, bfloat16 or float32 (rounded). The first call's start is the sample's
-        `prefix_missing`. A start before the end of what is there rewrites from that position on: what came after is
-        forgotten. ValueError for wrong shapes; lack of room drops the request and is counted.
+    def put_forward(self, parts: Sequence[Part], aux: Tensor | np.ndarray, final: Tensor | np.ndarray) -> None:
+        """Stores the rows of one forward.
+
+        aux [k, 3H], final [k, H], on the CPU, bfloat16 or float32 (rounded), or uint16 with the bits of bfloat16. Rows
+        in no part are ignored. A request's first part starts where its prefix was cached: the rows before it are taken
+        over from the pages that hold them, if its tokens are given and the pages are still there. A start before the
+        end of what is there rewrites from that position on: what came after is forgotten. ValueError for wrong shapes;
+        lack of room drops the request and is counted.
         """
-        count, hidden = len(aux), self._ring.layout.hidden_size
-        if start < 0 or aux.shape != (count, 3 * hidden) or final.shape != (count, hidden):
-            raise ValueError(f"rows {tuple(aux.shape)} and {tuple(final.shape)} from {start} on do not fit the ring")
-        if rid in self._refused or not count:
-            return
+        aux, final, hidden = _words(aux), _words(final), self._ring.layout.hidden_size
+        fits = aux.shape == (len(aux), 3 * hidden) and final.shape == (len(aux), hidden)
+        if not fits or any(part.start < 0 or part.offset + part.count > len(aux) for part in parts):
+            raise ValueError(f"rows {aux.shape} and {final.shape} for {list(parts)} do not fit the ring")
+        self._ring.check()
+        checks = row_sums(aux, final) if aux.nbytes <= _SUMMED_AT_ONCE else None
+        for part in parts:
+            if not part.count or part.rid in self._refused:
+                continue
+            rows = slice(part.offset, part.offset + part.count)
+            request = self._placed(part)
+            try:
+                if request is not None:
+                    self._builder.extend(request, aux[rows], final[rows], None if checks is None else checks[rows])
+            except RingFull:
+                self.refuse(part.rid, "ring_full")
+
+    def _placed(self, part: Part) -> Request | None:
+        """The part's request, ready for a row at its start; None where it is refused."""
+        rid, start = part.rid, part.start
+        tokens = None if part.tokens is None else np.asarray(part.tokens, np.int32)
         request = self._running.get(rid)
-        if request is None:
-            request = self._running[rid] = _Request(start, start)
-        elif start < request.first:  # computed again from further back: everything follows once more
-            request.first = request.end = start
-        elif start > request.end:
-            self.refuse(rid, "gap")
-            return
-        self._slide(request, start + count)
-        missing = self._ring.layout.pages_for(start + count - request.first) - len(request.pages)
-        if missing > 0:
-            pages = self._allocate(missing)
-            if pages is None:
-                self.refuse(rid, "ring_full")
-                return
-            request.pages += pages
-        if request.first > start:  # longer than a whole sample: its front has no place
-            aux, final, start = aux[request.first - start :], final[request.first - start :], request.first
-        self._copy(request, start, aux, final)
-        request.end = start + len(aux)
+        try:
+            if request is None or start < request.first:  # new, or computed again from further back
+                if request is not None:
+                    self._pages.release(self._running.pop(rid).pages)
+                request = self._builder.begin(start, np.empty(0, np.int32) if tokens is None else tokens)
+                self._running[rid] = request
+            elif start > request.end:
+                self.refuse(rid, "gap")
+                return None
+            else:
+                if start < request.end:
+                    self._builder.rewind(request, start)
+                request.tokens = request.tokens if tokens is None else tokens
+        except RingFull:
+            self.refuse(rid, "ring_full")
+            return None
+        return request
 
     def finish(
         self,
@@ -142,49 +176,32 @@ class SpoolWriter:
         draft_version: int,
         verify_steps: int,
         accepted_tokens: int,
+        origin: SampleInfo | None = None,
     ) -> int | None:
         """Turns a running request into a sample that readers see, all at once. Returns its id, None when dropped.
 
         tokens: prompt and output, from position 0. Rows beyond them are ignored; tokens without a row at the end (the
-        last generated one has none) are cut off.
+        last generated one has none) are cut off. origin: of an imported sample, which keeps its run, time and split.
         """
+        self._ring.check()
         if rid in self._refused:
             self._refused.discard(rid)
             self._commit([])
             return None
-        request = self._running.pop(rid, None) or _Request(0, 0)
-        end = min(request.end, len(tokens))
-        if end <= max(request.first, prompt_tokens):
-            self._free.extend(request.pages)
-            self._drop("empty" if end <= request.first else "no_output")
+        request = self._running.pop(rid, None) or Request(0, 0)
+        figures = {"draft_version": draft_version, "verify_steps": verify_steps, "accepted": accepted_tokens}
+        info = self._sealed(request, np.asarray(tokens, "<i4"), prompt_tokens, figures, origin)
+        if isinstance(info, str):
+            self._pages.release(request.pages)
+            self._drop(info)
             self._commit([])
             return None
-
-        count = end - request.first
-        needed = self._ring.layout.pages_for(count)
-        self._free.extend(request.pages[needed:])
-        sample_id = self._totals["samples"] + 1
-        info = SampleInfo(
-            id=sample_id,
-            run=self._run,
-            draft_version=draft_version,
-            created=time.time(),
-            tokens=count,
-            prompt_tokens=prompt_tokens,
-            prefix_missing=request.first,
-            verify_steps=verify_steps,
-            accepted=accepted_tokens,
-            split=split_of(sample_id, self._held_out_share),
-            checksum=0,
-            pages=tuple(request.pages[:needed]),
-        )
-        info = self._seal(info, np.asarray(tokens[request.first : end], "<i4"))
+        self._finished.add(info)
+        self._give_up_expired()
         if not self._commit([info]):
-            self._ring.table["owner"][list(info.pages)] = 0
-            self._free.extend(info.pages)
+            self._finished.give_up(info.id)
             self._drop("index")
             return None
-        self._finished.append((info.id, info.pages))
         return info.id
 
     def abort(self, rid: str) -> None:
@@ -197,80 +214,127 @@ class SpoolWriter:
         """Gives the request's pages back, counts it under `dropped_<cause>` and ignores its rows until it ends."""
         if rid not in self._refused:
             request = self._running.pop(rid, None)
-            self._free.extend(request.pages if request else [])
+            self._pages.release(request.pages if request else [])
             self._refused.add(rid)
             self._drop(cause)
 
+    def count(self, name: str) -> None:
+        """One more of something that is neither a sample nor a drop."""
+        self._ledger.count(name)
+
     def counters(self) -> dict[str, int]:
-        """Totals since the spool was made: samples, tokens, dropped_<cause>."""
-        return dict(self._totals)
+        """Totals since the spool was made: samples, tokens (rows stored, each once), dropped_<cause>, and more."""
+        return dict(self._ledger.totals)
+
+    def erase(self, chosen: Callable[[int, float], bool]) -> Erased:
+        """Gives up finished samples and overwrites what they leave, at once. chosen: of (id, created), the unix second.
+
+        Every page that nobody holds is overwritten where anything stands in it, whoever left it there.
+        """
+        erased = self.begin_erase(chosen)
+        while self.wipe(2**30):
+            pass
+        self.scrub()
+        return erased
+
+    def begin_erase(self, chosen: Callable[[int, float], bool]) -> Erased:
+        """`erase` without the work: the samples are gone, `wipe` and then `scrub` are still to be called."""
+        erased = self._finished.erase(chosen)
+        self._commit([])
+        return erased
+
+    def wipe(self, size_bytes: int) -> bool:
+        """Overwrites the next pages that wait for it, about `size_bytes` of them. False when none waits."""
+        self._ring.check()
+        return bool(self._pages.wipe(max(1, size_bytes // self._ring.layout.bytes_per_page)))
+
+    def scrub(self) -> None:
+        """Lets nothing of erased samples stay in the index's file or its journal."""
+        self._ledger.scrub()
+
+    def sync(self) -> None:
+        """Waits until everything written is on the disk. OSError."""
+        self._ring.sync()
+
+    def expire(self) -> None:
+        """Gives up the samples that are older than they may be; `wipe` overwrites what they leave."""
+        self._give_up_expired()
+        if self._finished.gone:
+            self._commit([])
 
     def close(self) -> None:
         """Writes the counters and lets the folder go; requests that still run are forgotten."""
         if self._lock is None:
             return
         self._commit([])
-        self._index.close()
-        del self._aux, self._final
+        self._ledger.close()
+        del self._pages, self._builder, self._finished
         self._ring.close()
         os.close(self._lock)
         self._lock = None
 
-    def _slide(self, request: _Request, end: int) -> None:
-        """Gives whole pages back from the front until positions up to `end` fit the longest sample allowed."""
-        excess = end - request.first - self._max_tokens
-        if excess > 0:
-            pages = self._ring.layout.pages_for(excess)
-            self._free.extend(request.pages[:pages])
-            del request.pages[:pages]
-            request.first += pages * self._ring.layout.page_tokens
+    def _sealed(
+        self,
+        request: Request,
+        tokens: np.ndarray,
+        prompt_tokens: int,
+        figures: dict[str, Any],
+        origin: SampleInfo | None,
+    ) -> SampleInfo | str:
+        """The sample that the request makes, its pages sealed, or the cause why there is none."""
+        end, ring = min(request.end, len(tokens)), self._ring
+        if end <= max(request.first, prompt_tokens):
+            return "empty" if end <= request.first else "no_output"
+        try:
+            if end < request.end:
+                self._builder.rewind(request, end)
+        except RingFull:
+            return "ring_full"
+        if len(request.pages) <= request.adopted:
+            return "no_output"  # others have computed all of it
+        self._builder.complete(request, tokens[:end])
+        rows = ring.rows_of(request.pages, request.first, end - request.first)
+        if not np.array_equal(ring.tokens[rows], tokens[request.first : end]):
+            return "tokens"
+        sample_id = self._ledger.totals["samples"] + 1
+        info = SampleInfo(
+            id=sample_id,
+            run=self._run,
+            created=time.time(),
+            tokens=len(rows),
+            prompt_tokens=prompt_tokens,
+            prefix_missing=request.first,
+            cut=request.cut,
+            reused=max(0, request.reused_to - request.first),
+            split=split_of(sample_id, self._held_out_share),
+            checksum=0,
+            pages=tuple(request.pages),
+            generations=self._pages.generations(request.pages),
+            **figures,
+        )
+        if origin is not None:
+            info = replace(info, run=origin.run, created=origin.created, split=origin.split, cut=origin.cut)
+        return replace(info, checksum=checksum(info, ring.tokens[rows], ring.checks[rows]))
 
-    def _allocate(self, count: int) -> list[int] | None:
-        """Free pages, taken from the oldest finished samples where needed; None when running requests hold them."""
-        while len(self._free) < count and self._finished:
-            sample_id, pages = self._finished.popleft()
-            # before anything is overwritten: a reader that copies these rows looks at the owner afterwards
-            self._ring.table["owner"][list(pages)] = 0
-            self._free.extend(pages)
-            self._evicted.append(sample_id)
-        if len(self._free) < count:
-            return None
-        return [self._free.popleft() for _ in range(count)]
-
-    def _copy(self, request: _Request, start: int, aux: Tensor, final: Tensor) -> None:
-        ring = self._ring
-        for row, offset, length in row_runs(request.pages, ring.layout.page_tokens, start - request.first, len(aux)):
-            stop, there = row + length, offset + length
-            self._aux[row:stop].copy_(aux[offset:there])
-            self._final[row:stop].copy_(final[offset:there])
-            # while the rows are still in the processor's cache
-            ring.checks[row:stop] = ring.sum_rows(row, stop)
-
-    def _seal(self, info: SampleInfo, tokens: np.ndarray) -> SampleInfo:
-        """Writes token ids and page entries; the owner comes last, it makes the pages a sample."""
-        ring, pages = self._ring, np.array(info.pages)
-        slots = np.arange(ring.layout.page_tokens)
-        rows = (pages[:, None] * ring.layout.page_tokens + slots).ravel()[: info.tokens]
-        ring.tokens[rows] = tokens
-        info = replace(info, checksum=checksum(info, tokens, ring.checks[rows]))
-        entries = np.repeat(page_entry(info), len(pages))
-        entries["ordinal"], entries["checksum"], entries["owner"] = np.arange(len(pages)), info.checksum, 0
-        ring.table[pages] = entries
-        ring.table["owner"][pages] = info.id
-        return info
+    def _give_up_expired(self) -> None:
+        if self._retention is not None:
+            self._finished.give_up_before(time.time() - self._retention)
 
     def _drop(self, cause: str) -> None:
-        self._totals[f"dropped_{cause}"] = self._totals.get(f"dropped_{cause}", 0) + 1
+        self.count(f"dropped_{cause}")
 
     def _commit(self, added: list[SampleInfo]) -> bool:
         """Brings the index up to date; what fails now (a full disk) is tried again with the next request's end."""
-        totals = dict(self._totals)
-        totals["samples"] += len(added)
-        totals["tokens"] += sum(info.tokens for info in added)
-        try:
-            self._index.commit(added, self._evicted, totals)
-        except sqlite3.Error:
+        if not self._ledger.commit(added, self._finished.gone):
             return False
-        self._totals = totals
-        self._evicted.clear()
+        self._finished.gone.clear()
         return True
+
+
+def _words(states: Tensor | np.ndarray) -> np.ndarray:
+    """bfloat16 values as their bits: [k, columns] uint16, contiguous, over the same memory where that is possible."""
+    if isinstance(states, np.ndarray):
+        return np.ascontiguousarray(states, "<u2")
+    import torch
+
+    return states.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().view("<u2")

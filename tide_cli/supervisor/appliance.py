@@ -79,6 +79,9 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
+            if settings.speculates and settings.capture:
+                text = f"hidden states of prompts and answers are stored in {paths.spool}; --no-capture stores none"
+                supervisor.note("captures", text)
             yield supervisor
             core = supervisor.core
             write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)

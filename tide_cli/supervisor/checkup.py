@@ -9,6 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import httpx
 
 from tide_cli.engine.launch import cpu_environment
 from tide_cli.errors import TideError
@@ -17,10 +20,12 @@ from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
+from tide_cli.spool.folder import ring_size
 from tide_cli.supervisor.leftovers import find_leftovers
 from tide_cli.supervisor.lock import is_locked, read_holder
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
+from tide_cli.supervisor.status import reachable
 from tide_cli.targets import resolve_target
 
 _PACKAGES = ("torch", "sglang", "specforge", "transformers")
@@ -53,6 +58,7 @@ def check_up(settings: Settings) -> Iterator[Finding]:
     running = is_locked(paths.lock)
     yield _port(settings, running)
     yield _leftovers(paths, running)
+    yield _capture(settings, running)
     if all(package.ok for package in packages):
         yield _hooks(bool(inventory.gpus))
 
@@ -123,6 +129,34 @@ def _leftovers(paths: Paths, running: bool) -> Finding:
         return Finding("leftovers", True, "none")
     pids = ", ".join(str(stat.pid) for stat in found)
     return Finding("leftovers", False, f"processes of a killed appliance: pid {pids}", "`tide down` ends them")
+
+
+def _capture(settings: Settings, running: bool) -> Finding:
+    """Whether the running engine stores its traffic; without one, whether a spool is there and in order."""
+    holder = read_holder(settings.paths.lock)
+    try:
+        size = ring_size(settings.paths.spool)
+        states = _engine_states(holder) if running and "port" in holder else []
+    except TideError as error:
+        return _from_error("capture", error)
+    captures = [state["capture"] for state in states if state.get("capture")]
+    if failures := [capture["failure"] for capture in captures if "failure" in capture]:
+        return Finding("capture", False, f"stopped: {failures[0]}", "mend that, then tide down and tide up")
+    spool = "no spool yet" if size is None else f"a spool of {size / 2**30:.1f} GiB"
+    stored = f", {captures[0]['samples']} samples stored so far" if captures else ""
+    return Finding("capture", True, spool + stored)
+
+
+def _engine_states(holder: dict[str, Any]) -> list[dict[str, Any]]:
+    from tide_cli.engine.client import EngineClient
+
+    client = EngineClient(reachable(holder["host"]), holder["port"], timeout=5.0)
+    try:
+        return client.tide_states()
+    except httpx.HTTPError:  # still starting, or busy: the port's finding says more
+        return []
+    finally:
+        client.close()
 
 
 def _hooks(on_gpu: bool) -> Finding:

@@ -22,6 +22,7 @@ from tide_cli.supervisor.messages import (
     Answered,
     Began,
     Broken,
+    CaptureLooked,
     ChooseDraft,
     DraftChosen,
     Exited,
@@ -30,6 +31,7 @@ from tide_cli.supervisor.messages import (
     KillAsked,
     Message,
     Note,
+    Observed,
     PauseAsked,
     Probe,
     Pulse,
@@ -63,6 +65,7 @@ class Core:
         self.reason: str | None = None  # of a failure
         self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self.stopped_by: str | None = None  # of an end that was asked for
+        self.capture_failure: str | None = None
         self._step_running: str | None = None
         self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
 
@@ -88,7 +91,7 @@ class Core:
         actions = self._react(message, now) + self._deadlines(now)
         if self.stopping:
             return actions + self._finish_if_empty()
-        return actions + self.learning.pursue(self._ready_engine(), self._trainer_state() is State.READY)
+        return actions + self.learning.pursue(self._ready_engine(), self._trainer_state() is State.READY, now)
 
     def _react(self, message: Message, now: float) -> list[Action]:
         match message:
@@ -117,6 +120,10 @@ class Core:
                 return self._restart_asked(message, now)
             case Totals(values):
                 self.learning.totals = values
+            case Observed(requests):
+                return self.learning.observed(requests)
+            case CaptureLooked(failure):
+                return self._capture_looked(failure)
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
@@ -144,7 +151,7 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        self.learning.served = message.version
+        self.learning.starts_with(message.version)
         return self._start(ENGINE, now)
 
     def _engine_ready(self, generation: int, phases: Mapping[str, float], now: float) -> list[Action]:
@@ -251,6 +258,12 @@ class Core:
             else:
                 actions += self._start(name, now)
         return [*actions, Answer(message.ticket, True, f"{' and '.join(message.children)} restarting")]
+
+    def _capture_looked(self, failure: str | None) -> list[Action]:
+        known, self.capture_failure = self.capture_failure, failure
+        if failure is None or failure == known:
+            return []
+        return [Note("capture_stopped", f"capture has stopped, serving goes on: {failure}")]
 
     # --- time
 

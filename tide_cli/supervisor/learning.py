@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tide_cli.adaptation.trigger import TriggerRules, TriggerState, should_train
+from tide_cli.adaptation.trigger import (
+    TriggerRules,
+    TriggerState,
+    cycle_began,
+    cycle_ended,
+    drifted,
+    new_tokens,
+    should_train,
+    threshold,
+)
 from tide_cli.supervisor.messages import (
     Action,
     Answer,
+    MarkBad,
     Note,
     PauseAsked,
     Serve,
@@ -18,62 +29,104 @@ from tide_cli.supervisor.messages import (
     TrainAsked,
     UseAsked,
 )
+from tide_cli.supervisor.performance import Performance
+from tide_cli.telemetry.totals import ServedRequest
 
 
 class Learning:
-    """The served version, the swap under way and the training cycle under way.
+    """The served version, the swap under way, the training cycle under way, and what live requests say of them.
 
-    cycle_tokens: new stored tokens that start a cycle; trained_at: the spool's token total when the last one began;
-    paused: no cycle begins until the user says so.
+    rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
+    until the user says so; bad: versions that were taken back.
     """
 
-    def __init__(self, cycle_tokens: int, trained_at: int = 0, paused: bool = False) -> None:
-        self.cycle_tokens = cycle_tokens
-        self.trained_at = trained_at
+    def __init__(
+        self,
+        rules: TriggerRules,
+        performance: Performance,
+        trained_at: int = 0,
+        paused: bool = False,
+        bad: Collection[int] = (),
+    ) -> None:
+        self.rules = rules
+        self.performance = performance
         self.paused = paused
         self.totals: Mapping[str, int] = {}
         self.served: int | None = None
         self.training = False
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
+        self._bad = set(bad)
+        self._pool_due = False  # the traffic has changed: kept versions are to be tried
+        self._published: int | None = None  # by the last gate
+        self._trigger = TriggerState(trained_at)
         self._wanted: int | None = None
         self._swapping: Swap | None = None
+        self._returning = False  # the wanted version comes back: it is not on trial
         self._ticket: int | None = None
         self._now_ticket: int | None = None
 
     @property
     def new_tokens(self) -> int:
-        """Tokens stored since the last cycle began; a spool that was emptied meanwhile starts at nothing."""
-        if not self.totals:
-            return 0  # nobody has looked yet
-        total = self.totals.get("tokens", 0)
-        if total < self.trained_at:
-            self.trained_at = 0
-        return total - self.trained_at
+        """Tokens stored since the last cycle began."""
+        return new_tokens(self._trigger, self.totals.get("tokens", 0)) if self.totals else 0
 
-    def pursue(self, engine: int | None, trainer_ready: bool) -> list[Action]:
+    @property
+    def tokens_needed(self) -> int:
+        """New tokens at which the next cycle begins, with the back-off after cycles that brought nothing."""
+        return threshold(self._trigger, self.rules)
+
+    def starts_with(self, version: int | None) -> None:
+        """The engine is started with this version."""
+        self.served = version
+        if version is not None:
+            self.performance.changed(version, None, trial=False)
+
+    def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
         """What is due now. engine: the generation of the engine where it is READY, else None."""
         if engine is not None and self._wanted is not None and self._swapping is None:
             self._swapping = Swap(self._wanted, engine)
             return [self._swapping]
         settled = engine is not None and self._wanted is None
-        if not (settled and trainer_ready and not self.training) or self.served is None or self.paused:
+        asked = self._now_ticket is not None
+        looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
+        if not (settled and trainer_ready and looked) or self.served is None or self.paused:
             return []
-        trigger, rules = TriggerState(self.trained_at), TriggerRules(self.cycle_tokens)
-        decision = should_train(trigger, rules, total_tokens=self.totals.get("tokens", 0), now=0.0)
-        if not decision.train and self._now_ticket is None:
+        if self._pool_due and not self.training and not asked:
+            # a version that was kept may suit the new traffic already: seconds instead of a cycle
+            self._pool_due, self.training, self.progress = False, True, {}
+            return [Tell({"cmd": "choose", "served": self.served, "bad": sorted(self._bad)})]
+        total = self.totals.get("tokens", 0)
+        decision = should_train(
+            self._trigger, self.rules, total_tokens=total, now=now, running=self.training, requested=asked
+        )
+        if not decision.train:
             return []
-        reason = "asked for by the user" if self._now_ticket is not None else decision.reason
-        data = {"tokens_total": self.totals.get("tokens", 0), "new_tokens": self.new_tokens, "served": self.served}
+        data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": self.served}
+        data["trigger"] = self._trigger.to_json()
         self.training, self.progress = True, {}
-        self.trained_at = self.totals.get("tokens", 0)
+        self._trigger = cycle_began(self._trigger, total_tokens=total, now=now)
         actions: list[Action] = [
             Tell({"cmd": "train", "served": self.served}),
-            Note("cycle", f"training: {reason}", data),
+            Note("cycle", f"training: {decision.reason}", data),
         ]
         if self._now_ticket is not None:
             actions.append(Answer(self._now_ticket, True, "a training cycle has begun"))
             self._now_ticket = None
+        return actions
+
+    def observed(self, requests: Sequence[ServedRequest]) -> list[Action]:
+        """Requests that have ended: a version that does not keep its promise goes, drift asks for a cycle."""
+        actions: list[Action] = []
+        for finding in self.performance.observe(requests):
+            actions.append(Note(finding.kind, finding.text, finding.data))
+            if finding.kind == "drift":
+                self._trigger = drifted(self._trigger, finding.text)
+                self._pool_due = True
+            if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
+                self._wanted, self._returning = finding.data["previous"], True
+                self._bad.add(finding.data["version"])
+                actions.append(MarkBad(finding.data["version"], finding.text))
         return actions
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:
@@ -106,7 +159,7 @@ class Learning:
             return [Answer(message.ticket, False, "the engine is not ready; try again when `tide ps` says READY")]
         if self._wanted is not None:
             return [Answer(message.ticket, False, "another swap is under way; try again in a moment")]
-        self._wanted, self._ticket = message.version, message.ticket
+        self._wanted, self._ticket, self._returning = message.version, message.ticket, False
         return [Note("use", f"v{message.version:04d} asked for by the user", {"version": message.version})]
 
     def trainer_said(self, event: Mapping[str, Any]) -> list[Action]:
@@ -120,17 +173,30 @@ class Learning:
             verdict = "passed" if event.get("passed") else "not passed"
             return [Note("gate", f"gate {verdict}: {event.get('reason', '')}", event)]
         if kind == "published":
-            version = int(event["version"])
+            version = self._published = int(event["version"])
             if self._ticket is None:  # else the user has just asked for another one, which he gets
-                self._wanted = version
+                self._wanted, self._returning = version, False
             return [Note("published", f"v{version:04d} published", event)]
+        if kind == "pool":
+            return self._pool_chosen(event)
         if kind == "cycle_end":
             self.training, self.progress = False, {}
+            if self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
+                # without a verdict it says nothing about the next one
+                self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
             return [Note("cycle_end", f"cycle ended: {event.get('reason', '')}", event)]
         if kind == "error":
             self.training, self.progress = False, {}  # a cycle that fails has no other end
             return [Note("trainer_error", str(event.get("message", "")), event)]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
+
+    def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
+        self.training = False
+        version = event.get("version")
+        if version is not None and self._ticket is None and event.get("served") == self.served:
+            self._wanted, self._returning = int(version), False
+            self._trigger = replace(self._trigger, drift=None)  # dealt with, without training
+        return [Note("pool", f"kept versions on the new traffic: {event.get('reason', '')}", event)]
 
     def trainer_gone(self) -> list[Action]:
         """The trainer's process ended: its cycle ended with it."""
@@ -157,11 +223,17 @@ class Learning:
         if self._wanted == message.version:
             self._wanted = None
         self.served = message.version
+        self.performance.changed(message.version, self._gate_of(message.version), trial=not self._returning)
+        self._returning = False
         return [
             Serve(message.version),
             Note("swap", f"{name} is served", data),
             *self._answer(True, f"{name} is served"),
         ]
+
+    def _gate_of(self, version: int) -> Mapping[str, Any] | None:
+        """The last gate's figures, where it was about this version against the one before."""
+        return self.last_gate if version == self._published else None
 
     def engine_gone(self) -> list[Action]:
         """The engine ended: a swap under way counts as not done."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tide_cli.supervisor.family import Mark, end_family, find_family
-from tide_cli.supervisor.procfs import ProcessStat, boot_id, same_process
+from tide_cli.supervisor.procfs import ProcessStat, boot_id, process_stat, processes, same_process, sglang_title
 
 _GRACE = 2.0  # seconds between TERM and KILL: nobody waits for what these processes still do
 
@@ -28,6 +28,9 @@ def find_leftovers(state: Path, record: Path) -> list[ProcessStat]:
     for leader in _recorded(record):
         if same_process(leader):
             found += find_family(mark, leader.pid)
+        elif (now := process_stat(leader.pid)) is None or now.start == leader.start:
+            # its session outlives it; SGLang's processes overwrite the environment that the mark is looked for in
+            found += [stat for stat in processes() if stat.session == leader.pid and sglang_title(stat.pid)]
     return list({(stat.pid, stat.start): stat for stat in found}.values())
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tide_cli.telemetry.totals import ServedRequest
+
 TARGET, DRAFT, ENGINE, TRAINER = "target", "draft", "engine", "trainer"
 
 
@@ -97,6 +99,20 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """Requests that have ended since the last look, oldest first."""
+
+    requests: tuple[ServedRequest, ...]
+
+
+@dataclass(frozen=True)
+class CaptureLooked:
+    """Whether the engine still stores the traffic: None, or the reason why it has stopped."""
+
+    failure: str | None
+
+
+@dataclass(frozen=True)
 class Swapped:
     """The engine confirmed a swap, or refused it with a reason."""
 
@@ -149,8 +165,8 @@ class RestartAsked:
 
 
 Message = (
-    Began | Tick | Exited | DraftChosen | Answered | Pulse | Speculates | Broken | TrainerSaid | Totals | Swapped
-    | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
+    Began | Tick | Exited | DraftChosen | Answered | Pulse | Speculates | Broken | TrainerSaid | Totals | Observed
+    | CaptureLooked | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 
@@ -203,6 +219,14 @@ class Serve:
 
 
 @dataclass(frozen=True)
+class MarkBad:
+    """Note in the draft store that a version was taken back."""
+
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Note:
     """One row of the events table."""
 
@@ -228,5 +252,5 @@ class Finish:
 
 
 Action = (
-    Spawn | ChooseDraft | Probe | Tell | Terminate | Kill | Swap | Serve | Note | Answer | Finish
+    Spawn | ChooseDraft | Probe | Tell | Terminate | Kill | Swap | Serve | MarkBad | Note | Answer | Finish
 )  # fmt: skip

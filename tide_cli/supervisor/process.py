@@ -16,11 +16,10 @@ from typing import Any
 
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
-from tide_cli.supervisor.procfs import ProcessStat, command_line, process_stat, same_process
+from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process, sglang_title
 from tide_cli.supervisor.shared_memory import load_tables, remove_tables
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
-_PART_TITLE = "sglang::"  # how SGLang's processes call themselves
 _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
 
 
@@ -109,9 +108,8 @@ class ChildProcess:
         family = self._family()
         self._load_tables |= load_tables(stat.pid for stat in family)
         for stat in family:
-            title = command_line(stat.pid)[:1]
-            if title and title[0].startswith(_PART_TITLE):
-                self._parts[stat.pid] = stat, title[0].removeprefix(_PART_TITLE)
+            if title := sglang_title(stat.pid):
+                self._parts[stat.pid] = stat, title
 
     def lost_parts(self) -> list[str]:
         """Titles of those that have ended. SGLang itself may take a minute to see that one is gone."""

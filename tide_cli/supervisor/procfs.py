@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_SGLANG = "sglang::"  # how the titles of SGLang's processes begin
+
 
 @dataclass(frozen=True)
 class ProcessStat:
@@ -68,11 +70,17 @@ def memory_kills() -> int:
 
 
 def command_line(pid: int) -> list[str]:
-    """Program and arguments, or the title the process has given itself; empty where it is gone."""
+    """Program and arguments, or the title the process has given itself; an empty text where it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
     except OSError:
-        return []
+        return [""]
+
+
+def sglang_title(pid: int) -> str | None:
+    """The name by which a process of SGLang's calls itself: 'scheduler', 'detokenizer', …; None for any other."""
+    title = command_line(pid)[0]
+    return title.removeprefix(_SGLANG) if title.startswith(_SGLANG) else None
 
 
 def same_process(stat: ProcessStat) -> bool:

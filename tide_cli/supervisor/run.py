@@ -11,7 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
+from tide_cli.adaptation.rollback import RollbackRules
+from tide_cli.adaptation.trigger import TriggerRules
+from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.supervisor.causes import explain
@@ -34,6 +38,7 @@ from tide_cli.supervisor.messages import (
     Finish,
     Kill,
     KillAsked,
+    MarkBad,
     Message,
     Note,
     PauseAsked,
@@ -50,6 +55,7 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.supervisor.procfs import ProcessStat, memory_kills
 from tide_cli.supervisor.specs import Workshop
@@ -77,7 +83,13 @@ class Supervisor:
         self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
-        learning = Learning(settings.cycle_tokens, trained_at, paused=was_paused(self._paths.database))
+        learning = Learning(
+            TriggerRules(settings.cycle_tokens, settings.cycle_every, max(1, settings.cycle_tokens // 4)),
+            Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
+            trained_at,
+            paused=was_paused(self._paths.database),
+            bad=read_marks(self._paths.drafts).bad,
+        )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
         limits = Limits(
             settings.start_timeout,
@@ -212,6 +224,8 @@ class Supervisor:
                 self._watchers.swap(version, generation)
             case Serve(version):
                 self._write(lambda: self._journal.serve(version))
+            case MarkBad(version, reason):
+                self._write(lambda: DraftStore(self._paths.drafts).mark_bad(version, reason))
             case Note():
                 self._note(action)
             case Answer(ticket, ok, text):
@@ -267,7 +281,7 @@ class Supervisor:
         """A full disk costs rows of the journal and the record of the children, never the serving."""
         try:
             return write()
-        except (sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError, TideError):
             return None
 
     def _watch_engine(self) -> None:

@@ -192,6 +192,7 @@ class Workshop:
             gate_floor=settings.gate_floor,
             draft_steps=settings.draft_steps,
             seed=settings.seed,
+            retention_hours=settings.retention_hours,
         )
 
 

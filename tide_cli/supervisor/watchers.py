@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,16 +12,27 @@ from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
-from tide_cli.supervisor.messages import ENGINE, Answered, Broken, Message, Pulse, Speculates, Swapped, Totals
+from tide_cli.supervisor.messages import (
+    ENGINE,
+    Answered,
+    Broken,
+    CaptureLooked,
+    Message,
+    Observed,
+    Pulse,
+    Speculates,
+    Swapped,
+    Totals,
+)
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
 from tide_cli.telemetry.prometheus import parse_page
-from tide_cli.telemetry.totals import spool_totals
+from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
+_ASK_EVERY = 5  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
-_LOOKS = 5  # of these, one also asks how the engine speculates: that takes a moment of its scheduler
 
 
 class Engine(Protocol):
@@ -33,6 +43,7 @@ class Engine(Protocol):
     def metrics_text(self) -> str: ...
     def speculation(self) -> dict[str, Any] | None: ...
     def measure(self) -> object: ...
+    def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
 
 
 class Watchers:
@@ -43,6 +54,7 @@ class Watchers:
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self._watched: _Watched | None = None
+        self._last_request = newest_request(paths.spool)  # those before belong to another life
         self.figures: EngineFigures | None = None
 
     def start(self) -> None:
@@ -96,17 +108,30 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
-        for look in itertools.count():
-            if self._closed.wait(_LOOK_EVERY):
-                return
+        looks = 0
+        while not self._closed.wait(_LOOK_EVERY):
+            looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
+            if requests := served_requests(self._paths.spool, self._last_request):
+                self._last_request = requests[-1].id
+                self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
-                if look % _LOOKS == 0:
-                    self._look_at_speculation(watched)
+                if self.figures is not None and looks % _ASK_EVERY == 0:
+                    self._ask_plugin(watched)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
+
+    def _ask_plugin(self, watched: _Watched) -> None:
+        """What the plugin reports of capture and speculation."""
+        try:
+            states = self._engine.tide_states(timeout=5.0)
+        except Exception:  # no answer is no news
+            return
+        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
+        self._post(CaptureLooked(failures[0] if failures else None))
+        self._post(Speculates(watched.generation, states[0].get("speculation") if states else None))
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():
@@ -119,10 +144,6 @@ class Watchers:
             figures = tokens = None
         self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
         self.figures = figures if self._watched is watched else None
-
-    def _look_at_speculation(self, watched: _Watched) -> None:
-        with suppress(Exception):  # whatever the reason, it is no news
-            self._post(Speculates(watched.generation, self._engine.speculation()))
 
 
 @dataclass(frozen=True)

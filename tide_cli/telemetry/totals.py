@@ -1,11 +1,41 @@
-"""The spool's counters, read without what writes them: no numpy, no torch, a few megabytes in the supervisor."""
+"""The spool's counters and the figures of its requests, read without what writes them: no numpy, no torch."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+# A prefix-cache hit carries the states of whichever draft was served when it was computed: a request counts only if at
+# most this part of its prompt came from there.
+_MOST_CACHED = 0.25
+
+
+@dataclass(frozen=True)
+class ServedRequest:
+    """One finished request: completion tokens that came out of its verify steps, by the draft `version`."""
+
+    id: int
+    version: int
+    tokens: int
+    steps: int
+
+
+def served_requests(folder: Path, after: int) -> list[ServedRequest]:
+    """Requests with ids above `after` whose prompt was computed and not cached, oldest first."""
+    query = (
+        "select id, draft_version, verify_steps + accepted, verify_steps from samples where id > ? and verify_steps > 0"
+        f" and cut = 0 and reused + prefix_missing <= {_MOST_CACHED} * prompt_tokens order by id"
+    )
+    return [ServedRequest(*row) for row in _select(folder, query, (after,))]
+
+
+def newest_request(folder: Path) -> int:
+    """The highest id in the index, 0 before there is one."""
+    rows = _select(folder, "select max(id) from samples")
+    return int(rows[0][0] or 0) if rows else 0
 
 
 def held_out_samples(folder: Path) -> int:
@@ -19,12 +49,12 @@ def spool_totals(folder: Path) -> dict[str, int]:
     return {str(name): int(value) for name, value in _select(folder, "select name, value from counters")}
 
 
-def _select(folder: Path, query: str) -> list[tuple[Any, ...]]:
+def _select(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     index = folder / "index.db"
     if not index.is_file():
         return []
     try:
         with closing(sqlite3.connect(f"{index.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
-            return connection.execute(query).fetchall()
+            return connection.execute(query, values).fetchall()
     except sqlite3.Error:
         return []  # just being made, or made anew; the next look will tell

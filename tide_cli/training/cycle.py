@@ -7,11 +7,13 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tide_cli.adaptation.gate import GateDecision
+from tide_cli.adaptation.pool import Kept, walk_order
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft, vocab_map_hash
@@ -19,12 +21,14 @@ from tide_cli.errors import TideError
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.judge import choose as judge_pool
 from tide_cli.training.judge import judge
 from tide_cli.training.material import Material
 from tide_cli.training.state import Progress, load_state, read_progress, save_state
 from tide_cli.training.trainer import DraftTrainer
 
 _REPORT_SECONDS = 2.0
+_POOL = 4  # kept versions that are walked when the traffic has changed: each costs as much as half a gate
 _CANDIDATE = "candidate-"
 
 Emit = Callable[[dict[str, Any]], None]
@@ -92,22 +96,56 @@ class Cycles:
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
         return published
 
+    def choose(self, served: int, bad: Sequence[int]) -> int | None:
+        """The kept version that suits the newest samples better than the served one, None where none does.
+
+        Nothing is trained. Emits a pool event. TideError where the served version is damaged; another one that is
+        damaged is left out.
+        """
+        version, reason, walked = None, "cancelled", []
+        try:
+            drafts = {served: self._tensors(served)} | self._kept(served, bad)
+            decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
+            version, reason = decision.version, decision.reason
+            walked = [{"version": kept} | _figures(gate) for kept, gate in decision.gates.items()]
+        except Cancelled:
+            pass
+        self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
+        return version
+
+    def _kept(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
+        manifests = {version: self._store.manifest(version) for version in self._store.versions()}
+        kept = [Kept(version, manifest.parent, manifest.vocab_map_hash, {}) for version, manifest in manifests.items()]
+        drafts = {}
+        for version in walk_order(kept, served, _POOL, bad).versions:
+            with suppress(TideError):
+                drafts[version] = self._tensors(version)
+        return drafts
+
     def save(self) -> None:
         """Keep masters, optimiser and progress for the next life of the process, unless they are spoilt."""
+        self._material.count_trained()
         if self._diverged:
             return
         save_state(self.config.state, self.trainer, self.progress)
 
     def _take_up(self, served: int) -> dict[str, Any]:
         """The served version's tensors; the weights in training are replaced by them unless they descend from them."""
-        self._store.verify(served)
-        tensors = read_draft(self._store.path(served))
+        tensors = self._tensors(served)
         if served != self.progress.parent or self._diverged:
             self._restart_from(served, tensors)
         return tensors
 
+    def _tensors(self, version: int) -> dict[str, Any]:
+        self._store.verify(version)
+        return read_draft(self._store.path(version))
+
     def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
-        self.trainer.restart_from(tensors)
+        shapes = {name: master.shape for name, master in self.trainer.masters().items()}
+        if all(tensors[name].shape == shape for name, shape in shapes.items() if name in tensors):
+            self.trainer.restart_from(tensors)
+        else:  # one of them was imported, and has another vocabulary or layer
+            self.trainer = DraftTrainer(self.config, self._store.path(version))
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
 
@@ -124,6 +162,7 @@ class Cycles:
             self.progress.steps += 1
             self.progress.samples += len(samples)
             self.progress.tokens += result.tokens
+            self._material.trained(samples)
             now = time.monotonic()
             last = now - started >= self.config.cycle_seconds
             if last or now - reported >= _REPORT_SECONDS:

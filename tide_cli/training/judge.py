@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, decide, gain_lower_bound
+from tide_cli.adaptation.pool import PoolDecision, choose_version
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
@@ -15,6 +16,8 @@ from tide_cli.training.draft_model import load_draft
 from tide_cli.training.material import Material
 from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.walk import walk
+
+_NEWEST = 24  # samples on which kept drafts are compared: few, for the traffic has just changed
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,31 @@ def judge(
     enough = len(candidate) >= MINIMUM_SAMPLES
     loss = gain_lower_bound(now, candidate, confidence=config.gate_confidence, seed=config.seed) if enough else 0.0
     return Verdict(decision, clearly_worse=loss > config.gate_margin)
+
+
+def choose(
+    config: TrainingConfig,
+    trainer: DraftTrainer,
+    material: Material,
+    drafts: Mapping[int, Mapping[str, Tensor]],
+    served: int,
+    check: Callable[[], None],
+) -> PoolDecision:
+    """Walk kept drafts, the served one among them, over the newest samples, and choose. `check` may raise meanwhile."""
+    samples = _readable(material.newest(_NEWEST))
+    walked = {}
+    for version, tensors in drafts.items():
+        load_draft(trainer.walker, tensors)
+        walked[version] = _walks(config, trainer, samples, check)
+    now = walked.pop(served)
+    return choose_version(
+        walked,
+        now,
+        confidence=config.gate_confidence,
+        margin=config.gate_margin,
+        seed=config.seed,
+        floor=config.gate_floor,  # without old samples it asks for nothing
+    )
 
 
 def _readable(refs: Sequence[Ref]) -> list[Sample]:

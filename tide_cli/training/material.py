@@ -5,17 +5,20 @@ The reservoir is fed here, with every sample that is read anyway, so that nothin
 
 from __future__ import annotations
 
+import sqlite3
+import time
+from contextlib import suppress
+
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import Reservoir
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, erase_kept
 from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
 
 # A pass goes over at most this many of the newest samples: older traffic is the reservoir's business.
 _NEWEST = 256
-
-RESERVOIR_FOLDER = "reservoir"
 
 
 class Material:
@@ -25,10 +28,12 @@ class Material:
         self._config = config
         self._reservoir = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
         self._offered: set[int] = set()
+        self._trained: list[SampleInfo] = []  # not yet counted on the disk
         self._spool: SpoolReader | None = None
 
     def training(self) -> tuple[list[Ref], list[Ref]]:
         """(fresh, old): the newest training samples, and those of the reservoir that are not among them."""
+        self._forget_expired()
         fresh = self._listed("train", _NEWEST)
         ids = {info.id for info in fresh}
         old = [kept for kept in self._reservoir.samples() if kept.info.split == "train" and kept.info.id not in ids]
@@ -48,7 +53,29 @@ class Material:
             [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
         )
 
-    def _listed(self, split: str, newest: int) -> list[SampleInfo]:
+    def _forget_expired(self) -> None:
+        if self._config.retention_hours is not None:
+            limit = time.time() - self._config.retention_hours * 3600
+            with suppress(OSError):  # tried again with the next pass
+                erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda _, created: created < limit)
+
+    def trained(self, samples: list[Sample]) -> None:
+        """Notes one optimiser step over `samples`."""
+        self._trained += [sample.info for sample in samples]
+
+    def count_trained(self) -> None:
+        """Counts on the disk what was noted; a full disk costs the counts, not the training."""
+        if self._spool is not None and self._trained:
+            oldest = self._spool.samples(oldest=1)
+            with suppress(sqlite3.Error, OSError):
+                count_trained(self._config.spool, self._trained, oldest[0].id if oldest else 0)
+        self._trained.clear()
+
+    def newest(self, count: int) -> list[Ref]:
+        """The newest samples of either split: what the present traffic is like."""
+        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count)]
+
+    def _listed(self, split: str | None, newest: int) -> list[SampleInfo]:
         if self._spool is None:
             if not (self._config.spool / INDEX_FILE).is_file():
                 return []  # nothing has been captured yet

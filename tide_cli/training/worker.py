@@ -1,7 +1,8 @@
 """The trainer process: commands as JSON lines on stdin, events as JSON lines on a descriptor of their own.
 
-Commands: {"cmd": "train", "served": 7}, {"cmd": "cancel"}, {"cmd": "stop"}. Events: ready, progress, gate, published,
-cycle_end, error. stdout and stderr are the log. The end of stdin means that the supervisor is gone: the process ends.
+Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7, "bad": [6]}, {"cmd": "cancel"}, {"cmd": "stop"}.
+Events: ready, progress, gate, published, cycle_end, pool, error. stdout and stderr are the log. The end of stdin means
+that the supervisor is gone: the process ends.
 """
 
 from __future__ import annotations
@@ -112,9 +113,12 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
                 return
             case "cancel":
                 continue  # no cycle runs
-            case "train" if type(command.get("served")) is int:
+            case "train" | "choose" if type(command.get("served")) is int:
                 try:
-                    cycles.run(command["served"])
+                    if command["cmd"] == "train":
+                        cycles.run(command["served"])
+                    else:
+                        cycles.choose(command["served"], command.get("bad", []))
                 except BrokenPipeError:
                     cycles.save()
                     raise

@@ -7,18 +7,27 @@ for the copy, cuts the batch into requests and writes the rows. A full queue dro
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import queue
+import sqlite3
 import threading
 from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 
+import numpy as np
 import torch
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.staging import HostCopy, Staging
+from tide_cli.errors import TideError
+from tide_cli.spool.erase import Erased, answer, read_request
 from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.running import Part
 from tide_cli.spool.writer import SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -27,6 +36,8 @@ logger = logging.getLogger(__name__)
 OWN_REQUEST_PREFIXES = ("tide-", "HEALTH_CHECK")
 
 _QUEUED_FORWARDS = 256
+_LOOK_EVERY = 60.0  # seconds without traffic after which samples are looked through for old ones
+_WIPED_AT_ONCE = 8 * 2**20  # bytes of erased pages that are overwritten between two forwards
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class ForwardBatch:
     rids: list[str]
     starts: list[int] | torch.Tensor  # first position of each request's rows
     counts: list[int] | None  # rows of each request in a prefill; None in verify, where accept_lens tells
+    tokens: list[np.ndarray] | None = None  # in a prefill: each request's ids up to the end of these rows
 
 
 @dataclass(frozen=True)
@@ -59,13 +71,28 @@ class Finished:
     aborted: bool
 
 
-class Capture:
-    """The scheduler's side (before_forward, after_forward, after_result) and the thread that writes."""
+@dataclass(frozen=True)
+class Erase:
+    """Somebody has left the request of this number in the spool's folder."""
 
-    def __init__(self, writer: SpoolWriter, staging: Staging, max_in_flight: int) -> None:
+    number: int
+
+
+class Capture:
+    """The scheduler's side (before_forward, after_forward, after_result) and the thread that writes.
+
+    sample_rate: share of the requests that is stored.
+    """
+
+    def __init__(
+        self, writer: SpoolWriter, staging: Staging, max_in_flight: int, *, folder: Path, sample_rate: float = 1.0
+    ) -> None:
         self._writer = writer
         self._staging = staging
-        self._queue: queue.Queue[Rows | Finished] = queue.Queue(_QUEUED_FORWARDS)
+        self._folder, self._sample_rate = folder, sample_rate
+        self._queue: queue.Queue[Rows | Finished | Erase] = queue.Queue(_QUEUED_FORWARDS)
+        self._wiping = False
+        self._erasing: dict[int, Erased] = {}  # requests whose pages are not all overwritten yet
         self._lost_rows: set[str] = set()  # running requests that lost rows to a full queue
         self._lost_ends: deque[str] = deque()  # requests whose end was lost to it
         self._max_in_flight = max_in_flight
@@ -82,9 +109,16 @@ class Capture:
             run=config.run,
             max_sample_tokens=config.max_sample_tokens,
             held_out_share=config.held_out_share,
+            retention_seconds=None if config.retention_hours is None else config.retention_hours * 3600,
         )
         # A request that is aborted between two chunks of its prefill ends unseen: its rows are the oldest in flight.
-        capture = cls(writer, Staging.for_this_device(), max_in_flight=4 * config.max_running_requests)
+        capture = cls(
+            writer,
+            Staging.for_this_device(),
+            max_in_flight=4 * config.max_running_requests,
+            folder=config.spool,
+            sample_rate=config.capture_sample_rate,
+        )
         threading.Thread(target=capture._write_forever, name="tide-capture", daemon=True).start()
         logger.info("tide: capturing hidden states to %s", config.spool)
         return capture
@@ -95,8 +129,12 @@ class Capture:
         if batch.forward_mode.is_idle() or self._failure:
             return None
         rids = [req.rid for req in batch.reqs]
+        if not any(self._is_stored(rid) for rid in rids):
+            return None
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
-            return ForwardBatch(rids, list(batch.prefix_lens), list(batch.extend_lens))
+            # copies: SGLang appends to these ids in place
+            tokens = [np.array(req.get_fill_ids(), np.int32) for req in batch.reqs]
+            return ForwardBatch(rids, list(batch.prefix_lens), list(batch.extend_lens), tokens)
         # a copy: the capture thread reads it when the scheduler may have gone on to the next step
         return ForwardBatch(rids, batch.seq_lens.clone(), None)
 
@@ -119,14 +157,35 @@ class Capture:
     def counters(self) -> dict[str, int | str]:
         return self._writer.counters() | ({"failure": self._failure} if self._failure else {})
 
-    def _put(self, item: Rows | Finished) -> None:
+    def erase_handler(self):
+        """For `POST /set_internal_state {"server_args": {"tide_erase": N}}`; for the answer see spool/erase.py."""
+        from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
+
+        def validate(key: str, value: float) -> None:
+            if self._failure:
+                raise UpdateRejected(f"{key}={value} refused: capture has stopped")
+
+        def apply(key: str, value: float) -> None:
+            if not self._put(Erase(int(value))):
+                self._answer(int(value), None, "the queue of the capture is full; try again")
+
+        return _UpdateHandler(validate, apply)
+
+    def _is_stored(self, rid: str) -> bool:
+        return not rid.startswith(OWN_REQUEST_PREFIXES) and is_chosen(rid, self._sample_rate)
+
+    def _put(self, item: Rows | Finished | Erase) -> bool:
+        if self._failure:
+            return False
         try:
             self._queue.put_nowait(item)
         except queue.Full:
             if isinstance(item, Rows):
-                self._lost_rows.update(item.batch.rids)
-            else:
+                self._lost_rows.update(filter(self._is_stored, item.batch.rids))
+            elif isinstance(item, Finished) and self._is_stored(item.rid):
                 self._lost_ends.append(item.rid)
+            return False
+        return True
 
     # ------------------------------------------------------------ on the capture thread
 
@@ -135,18 +194,32 @@ class Capture:
             while True:
                 self._write_next()
         except Exception as error:  # capture may end, serving goes on
-            logger.exception("tide: capture stopped")
             self._failure = f"{type(error).__name__}: {error}"
+            logger.exception("tide: capture stopped: %s; serving goes on", error)
+        with suppress(Exception):
+            self._writer.close()  # so that others can open the spool
+        while not self._queue.empty():  # the forwards in it hold memory
+            self._queue.get()
 
     def _write_next(self) -> None:
-        """Wait for the next item and write it."""
-        item = self._queue.get()
+        """Wait for the next item and write it; where none comes, do what need not be done at once."""
+        try:
+            item = self._queue.get(timeout=0 if self._wiping else _LOOK_EVERY)
+        except queue.Empty:
+            self._writer.expire()
+            item = None
         while self._lost_ends:
             self._forget(self._lost_ends.popleft(), "queue_full")
-        if isinstance(item, Finished):
-            self._finish(item)
-        else:
-            self._write_rows(item)
+        match item:
+            case Finished():
+                self._finish(item)
+            case Rows():
+                self._write_rows(item)
+            case Erase(number):
+                self._erase(number)
+        self._wiping = self._writer.wipe(_WIPED_AT_ONCE)
+        if self._erasing and not self._wiping:
+            self._answer_erased()
 
     def _write_rows(self, rows: Rows) -> None:
         host = rows.copy.wait()
@@ -157,14 +230,39 @@ class Capture:
             width = host["aux"].shape[0] // len(batch.rids)
             offsets = [width * i for i in range(len(batch.rids))]
             counts, starts = host["accept_lens"].tolist(), host["starts"].tolist()
-        for rid, offset, count, start in zip(batch.rids, offsets, counts, starts, strict=True):
-            if count == 0 or rid.startswith(OWN_REQUEST_PREFIXES):
-                continue
-            self._touch(rid)
-            self._refuse_if_lost(rid)
-            self._writer.put_rows(
-                rid, start, host["aux"][offset : offset + count], host["final"][offset : offset + count]
-            )
+        tokens = batch.tokens or [None] * len(batch.rids)
+        parts = []
+        for rid, start, offset, count, ids in zip(batch.rids, starts, offsets, counts, tokens, strict=True):
+            if count and self._is_stored(rid):
+                self._touch(rid)
+                self._refuse_if_lost(rid)
+                parts.append(Part(rid, start, offset, count, ids))
+        self._writer.put_forward(parts, host["aux"], host["final"])
+
+    def _erase(self, number: int) -> None:
+        try:
+            erased = self._writer.begin_erase(read_request(self._folder, number))
+        except TideError as error:
+            self._answer(number, None, "; ".join(error.lines()))
+        else:
+            logger.info("tide: erased %d samples; %d pages are to be overwritten", erased.samples, erased.pages)
+            self._erasing[number] = erased
+
+    def _answer_erased(self) -> None:
+        problem = None
+        try:
+            self._writer.scrub()
+        except sqlite3.Error as error:
+            problem = f"the samples are gone, but not their rows in the index's journal: {error}"
+        for number, erased in self._erasing.items():
+            self._answer(number, None if problem else erased, problem)
+        self._erasing.clear()
+
+    def _answer(self, number: int, erased: Erased | None, problem: str | None) -> None:
+        try:
+            answer(self._folder, number, erased, problem)
+        except OSError as error:  # whoever asked waits in vain, and says so
+            logger.warning("tide: cannot answer a request to erase: %s", error)
 
     def _touch(self, rid: str) -> None:
         self._in_flight[rid] = None
@@ -185,6 +283,9 @@ class Capture:
         self._writer.abort(rid)
 
     def _finish(self, done: Finished) -> None:
+        if not self._is_stored(done.rid):
+            self._writer.count("skipped")
+            return
         if done.aborted:
             self._forget(done.rid, "aborted")
             return
@@ -200,22 +301,25 @@ class Capture:
         )
 
 
+def is_chosen(rid: str, share: float) -> bool:
+    """Whether a request is one of the share that is stored: decided by its id, so that it is stored whole."""
+    return int.from_bytes(hashlib.blake2b(rid.encode(), digest_size=8).digest(), "big") < share * 2**64
+
+
 def _finished(req, draft_version: int) -> Finished:
     prompt = list(req.origin_input_ids)
+    # where the number of draft steps is chosen for each round, those with fewer say nothing about the draft
+    rounds, correct = getattr(req, "tide_full_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
     return Finished(
         rid=req.rid,
         tokens=prompt + list(req.output_ids_through_stop),
         prompt_tokens=len(prompt),
         draft_version=draft_version,
-        verify_steps=req.spec_verify_ct,
-        correct_drafts=req.spec_num_correct_drafts,
+        verify_steps=rounds,
+        correct_drafts=correct,
         aborted=isinstance(req.finished_reason, FINISH_ABORT),
     )
 
 
 def _offsets(counts: list[int]) -> list[int]:
-    offsets, total = [], 0
-    for count in counts:
-        offsets.append(total)
-        total += count
-    return offsets
+    return [0, *accumulate(counts[:-1])]

@@ -23,6 +23,8 @@ class EngineConfig:
     spool_size: int  # bytes
     max_sample_tokens: int
     held_out_share: float
+    retention_hours: float | None  # older samples are given up and wiped; None: they stay until they are overwritten
+    capture_sample_rate: float  # share of the requests that is stored
     drafts: Path
     served_version: int  # the draft the engine starts with
     max_running_requests: int

@@ -88,6 +88,8 @@ class _Parts:
         if self.swap is not None:
             handlers["tide_draft"] = self.swap.update_handler()
             handlers |= self.speculation.update_handlers()
+        if self.capture is not None:
+            handlers["tide_erase"] = self.capture.erase_handler()
         return handlers
 
     def after_state_readback(self, result, controller, state):

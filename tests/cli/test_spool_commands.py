@@ -1,0 +1,197 @@
+"""`tide spool` as a person types it: output, refusals, exit codes, beside an appliance and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "spool"))
+
+from spool_traffic import LAYOUT, LONGEST, states
+
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.ring import Ring
+from tide_cli.spool.writer import SpoolWriter
+from tide_cli.supervisor.lock import StateLock
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder whose spool has four samples of 10, 9, 8 and 7 tokens, served with the drafts 0, 1, 1 and 2."""
+    writer = SpoolWriter.open(
+        tmp_path / "state" / "spool",
+        LAYOUT,
+        LAYOUT.size_for(12),
+        run="r1",
+        max_sample_tokens=LONGEST,
+        held_out_share=0.25,
+    )
+    for seed in (1, 2, 3, 4):
+        aux, final = states(seed, 900)
+        writer.put_rows(str(seed), seed - 1, aux[seed - 1 : 10], final[seed - 1 : 10])
+        ids = list(range(20 * seed, 20 * seed + 11))
+        writer.finish(str(seed), ids, 4, draft_version=seed // 2, verify_steps=5, accepted_tokens=7)
+    writer.refuse("x", "queue_full")
+    writer.close()
+    return tmp_path / "state"
+
+
+def spoil(state: Path, page: int) -> None:
+    ring = Ring.open(state / "spool", writable=True)
+    ring.final[page * 4, 0] ^= 1
+    ring.close()
+
+
+def test_looking_beside_a_running_appliance(state: Path, spool, answer) -> None:
+    lock = StateLock(state / "lock")
+    writer = SpoolWriter.open(state / "spool", LAYOUT, 0, run="r2", max_sample_tokens=LONGEST, held_out_share=0.25)
+    try:
+        figures = answer(state, "stat")
+        assert (figures["samples"], figures["tokens"], figures["dropped"]) == (4, 34, {"queue_full": 1})
+        assert list(figures["by_draft"]) == ["v0000", "v0001", "v0002"]
+        shown = spool(state, "stat").stdout
+        assert f"{figures['pages_used']} pages" in shown
+        assert "dropped, queue full  1 request\n" in shown
+        assert answer(state, "verify") == {"good": 4, "damaged": [], "overwritten": 0, "malformed": 0}
+        assert answer(state, "export", state.parent / "out", "--draft", "v0001")["samples"] == 2
+        for command in (["repair"], ["import", state.parent / "out"]):
+            refused = spool(state, *command)
+            assert refused.returncode == 1
+            assert "an appliance already runs" in refused.stderr
+            assert "tide down" in refused.stderr
+            assert len(refused.stderr.splitlines()) == 2
+    finally:
+        writer.close()
+        lock.release()
+
+
+def test_listing(state: Path, spool, answer) -> None:
+    rows = answer(state, "ls")
+    assert [(row["id"], row["tokens"]) for row in rows] == [(4, 7), (3, 8), (2, 9), (1, 10)]
+    assert rows[0]["acceptance_length"] == 2.4
+    assert rows[3]["generated"] == 6
+    for filters, ids in [
+        (["--draft", "1"], [3, 2]),
+        (["--draft", "v0002"], [4]),
+        (["--min-tokens", "9"], [2, 1]),
+        (["--since", "1h"], [4, 3, 2, 1]),
+        (["--since", "0s"], []),
+        (["--split", "held_out"], [row["id"] for row in rows if row["split"] == "held_out"]),
+    ]:
+        assert [row["id"] for row in answer(state, "ls", *filters)] == ids
+    few = spool(state, "ls", "-n", "1")
+    assert len(few.stdout.splitlines()) == 2
+    assert "1 of 4" in few.stderr
+
+
+def test_the_text_is_shown_only_when_asked_for(state: Path, tmp_path: Path, spool, answer) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    row = answer(state, "show", 2)
+    assert (row["id"], row["prefix_missing"], row["pages"]) == (2, 1, 3)
+    assert "prompt" not in row
+    target = tmp_path / "made-up"
+    target.mkdir()
+    (target / "config.json").write_text("{}")
+    missing = spool(state, "show", 2, "--text")
+    assert missing.returncode == 1
+    assert "--target" in missing.stderr
+    Tokenizer(WordLevel({f"w{number}": number for number in range(200)}, unk_token="w0")).save(
+        str(target / "tokenizer.json")
+    )
+    row = answer(state, "show", 2, "--text", "--target", target)
+    assert row["prompt"] == "w41 w42 w43"
+    assert row["answer"] == "w44 w45 w46 w47 w48 w49"
+    shown = spool(state, "show", 2, "--text", "--target", target).stdout
+    assert "--- prompt\nw41 w42 w43\n" in shown
+
+
+def test_damage_is_found_and_repaired(state: Path, spool, answer) -> None:
+    spoil(state, last_page(state, 3))
+    found = spool(state, "verify", "--json")
+    assert found.returncode == 1
+    assert json.loads(found.stdout) == {"good": 3, "damaged": [3], "overwritten": 0, "malformed": 0}
+    assert "tide spool repair" in found.stderr
+    (state / "spool" / "index.db").write_bytes(b"garbage" * 900)
+    lost = spool(state, "stat")
+    assert lost.returncode == 1
+    assert "tide spool repair" in lost.stderr
+    done = answer(state, "repair")
+    assert done == {"index": "unreadable", "samples": 3, "tokens": 26, "added": 4, "removed": 0, "damaged": [3]}
+    assert spool(state, "verify").returncode == 0
+    assert "the index was intact" in spool(state, "repair").stdout
+
+
+def last_page(state: Path, sample: int) -> int:
+    """The last page of a sample, whose first row is one of its rows."""
+    with closing(SpoolReader.open(state / "spool")) as reader:
+        return next(info.pages[-1] for info in reader.samples() if info.id == sample)
+
+
+def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, answer) -> None:
+    done = answer(state, "export", tmp_path / "out", "--min-tokens", 8)
+    assert (done["samples"], done["tokens"]) == (3, 27)
+    other = tmp_path / "other"
+    taken = answer(other, "import", tmp_path / "out", "--spool-size", "64KiB")
+    assert taken == {"samples": 3, "tokens": 27, "known": 0, "dropped": 0}
+    assert (other / "spool" / "ring.bin").stat().st_size <= 64 * 1024
+    assert [row["tokens"] for row in answer(other, "ls")] == [8, 9, 10]
+    assert "0 tokens imported; 3 were already there" in spool(other, "import", tmp_path / "out").stdout
+    assert answer(other, "verify")["good"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["stat"], 1, "there is no spool"),
+        (["ls"], 1, "there is no spool"),
+        (["show", "1"], 1, "there is no spool"),
+        (["verify"], 1, "there is no spool"),
+        (["repair"], 1, "there is no spool"),
+        (["export", "/tmp/x"], 1, "there is no spool"),
+        (["import", "/no/such/folder"], 1, "is no export"),
+        (["ls", "--since", "soon"], 2, "'soon' is not an age"),
+        (["ls", "--draft", "seven"], 2, "seven"),
+        (["ls", "--split", "both"], 2, "both"),
+        (["show", "one"], 2, "integer"),
+        (["import", "x", "--spool-size", "much"], 2, "much"),
+    ],
+)
+def test_refusals_are_short_and_change_nothing(
+    tmp_path: Path, arguments: list[str], code: int, words: str, spool
+) -> None:
+    done = spool(tmp_path / "state", *arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert done.stdout == ""
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_sample_that_is_not_there(state: Path, spool) -> None:
+    done = spool(state, "show", 9)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "tide: there is no sample 9")
+
+
+def test_looking_imports_no_torch(state: Path) -> None:
+    code = f"""
+import sys
+from tide_cli.cli import main
+for arguments in (["stat"], ["ls"], ["show", "1"]):
+    try:
+        main(["spool", *arguments, "--state-dir", {str(state)!r}])
+    except SystemExit as end:
+        assert end.code == 0
+print([name for name in ("torch", "transformers", "sglang") if name in sys.modules], file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == "[]"

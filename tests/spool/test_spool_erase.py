@@ -1,0 +1,169 @@
+"""Erased samples leave nothing behind: not in the ring, not in the index, not in the reservoir."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from spool_traffic import LAYOUT, is_of, prefix_rows
+
+from tide_cli.errors import TideError
+from tide_cli.spool.erase import Erased, Which, answer, ask, erase_offline, read_request, wait_for_answer
+from tide_cli.spool.reservoir import Reservoir, erase_kept
+from tide_cli.spool.writer import SpoolWriter
+
+SECRET = [*b"the secret prompt of a user"]
+
+
+def talk(writer: SpoolWriter, text: list[int], cached: int = 0) -> int | None:
+    aux, final = prefix_rows(text)
+    writer.put_rows("r", cached, aux[cached:], final[cached:], text)
+    return writer.finish("r", [*text, 1], len(text) - 2, draft_version=0, verify_steps=1, accepted_tokens=0)
+
+
+def traces(folder: Path, text: list[int]) -> int:
+    """Places in the spool's files with a row of the text."""
+    aux, _ = prefix_rows(text)
+    contents = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    return sum(content.count(row.tobytes()) for content in contents for row in aux)
+
+
+def test_nothing_of_an_erased_sample_is_left(open_writer, open_reader, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    ids = [talk(writer, [*SECRET, number]) for number in range(3)]
+    other = [1, 2, 3, 4, 5, 6, 7]
+    kept = talk(writer, other)
+    assert traces(folder, SECRET) > 0
+    erased = writer.erase(Which(ids=tuple(ids)))
+    assert (erased.samples, erased.kept_shared) == (3, 0)
+    assert erased.pages >= 6 + 3  # those of the samples, and what requests that shared later had written first
+    assert erased.bytes == erased.pages * LAYOUT.bytes_per_page
+    assert traces(folder, SECRET) == 0
+    assert not (folder / "index.db-wal").stat().st_size
+    reader = open_reader()
+    (info,) = reader.samples()
+    assert info.id == kept
+    assert is_of(reader.read(info), other)
+
+
+def test_pages_that_a_survivor_shares_stay_and_are_counted(open_writer, open_reader, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    first = talk(writer, SECRET)
+    longer = [*SECRET, 4, 5, 6]
+    talk(writer, longer, len(SECRET))
+    erased = writer.erase(Which(ids=(first,)))
+    assert (erased.samples, erased.pages, erased.kept_shared) == (1, 1, 6)
+    reader = open_reader()
+    (info,) = reader.samples()
+    assert is_of(reader.read(info), longer)
+    assert writer.erase(Which(everything=True)).kept_shared == 0
+    assert traces(folder, SECRET) == 0
+
+
+def test_what_aborted_requests_have_left_goes_too(open_writer, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    aux, final = prefix_rows(SECRET)
+    writer.put_rows("gone", 0, aux, final, SECRET)
+    writer.abort("gone")
+    writer.put_rows("runs", 0, aux[:9], final[:9])
+    assert writer.erase(Which(before=0.0)).samples == 0
+    assert traces(folder, SECRET) == 9
+
+
+def test_erasing_in_slices(open_writer, open_reader, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    reader = open_reader()
+    erased = writer.begin_erase(Which(everything=True))
+    assert reader.samples() == []
+    rounds = 0
+    while writer.wipe(1):
+        rounds += 1
+    assert rounds == erased.pages == 7
+    assert traces(folder, SECRET) == 0
+    assert writer._pages.free == 40
+
+
+def test_pages_that_wait_to_be_wiped_are_used_when_needed(open_writer, open_reader):
+    writer = open_writer(pages=12)
+    for number in range(2):
+        talk(writer, [number] * 20)
+    writer.begin_erase(Which(everything=True))
+    assert talk(writer, [7] * 22) == 3
+    reader = open_reader()
+    assert is_of(reader.read(reader.samples()[0]), [7] * 22)
+
+
+def test_by_age_and_offline(open_writer, open_reader, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    old = talk(writer, SECRET)
+    time.sleep(0.01)  # the clock's resolution
+    limit = time.time()
+    young = talk(writer, [1, 2, 3, 4])
+    with pytest.raises(TideError, match="another process writes"):
+        erase_offline(folder, Which(everything=True))
+    writer.close()
+    assert erase_offline(folder, Which(before=limit)).samples == 1
+    reader = open_reader()
+    assert old not in [info.id for info in reader.samples()]
+    assert [info.id for info in reader.samples()] == [young]
+    assert traces(folder, SECRET) == 0
+    assert open_writer(pages=40, max_sample_tokens=64).counters()["samples"] == 2  # ids go on
+
+
+def test_no_spool_to_erase(folder):
+    with pytest.raises(TideError, match="no spool"):
+        erase_offline(folder, Which(everything=True))
+
+
+def test_old_samples_expire_and_are_wiped(open_writer, open_reader, folder, monkeypatch: pytest.MonkeyPatch):
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    writer = open_writer(pages=40, retention_seconds=100.0)
+    talk(writer, SECRET)
+    now += 60
+    second = talk(writer, [1, 2, 3, 4])
+    now += 60
+    third = talk(writer, [5, 6, 7, 8])
+    reader = open_reader()
+    assert [info.id for info in reader.samples()] == [third, second]
+    while writer.wipe(2**20):
+        pass
+    assert traces(folder, SECRET) == 0
+    now += 200
+    writer.expire()
+    assert reader.samples() == []
+
+
+def test_request_and_answer(tmp_path: Path):
+    for which in (Which(everything=True), Which(ids=(3, 5)), Which(before=12.5)):
+        number = ask(tmp_path, which)
+        assert float(number) == number
+        assert read_request(tmp_path, number) == which
+        assert (tmp_path / f"erase-{number}.json").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(TideError, match="no request to erase"):
+        read_request(tmp_path, 1)
+    (tmp_path / "ring.bin").write_bytes(b"")
+    done = Erased(1, 2, 3, 4)
+    threading.Timer(0.05, answer, (tmp_path, number, done)).start()
+    assert wait_for_answer(tmp_path, number, timeout=30) == done
+    with pytest.raises(TideError, match="has not said"):
+        wait_for_answer(tmp_path, ask(tmp_path, which), timeout=0)
+
+
+def test_the_reservoir_is_erased_under_the_trainers_hands(open_writer, open_reader, tmp_path: Path):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    texts = {talk(writer, text): text for text in (SECRET, [1, 2, 3, 4], [5, 6, 7, 8])}
+    reader, reservoir = open_reader(), Reservoir(tmp_path / "r", 2**20, seed=0)
+    for info in reader.samples():
+        reservoir.offer(reader.read(info))
+    kept = {entry.info.id: entry for entry in reservoir.samples()}
+    assert traces(tmp_path / "r", SECRET)
+    assert erase_kept(tmp_path / "r", Which(ids=(1,))) == 1
+    assert not traces(tmp_path / "r", SECRET)
+    assert kept[1].read() is None
+    assert sorted(entry.info.id for entry in reservoir.samples()) == [2, 3]
+    assert all(is_of(entry.read(), texts[entry.info.id]) for entry in reservoir.samples())
+    assert reservoir.size_bytes == sum(path.stat().st_size for path in (tmp_path / "r").iterdir())

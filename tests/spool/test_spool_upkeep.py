@@ -1,0 +1,122 @@
+"""Verify and repair: every sample against its checksum, the index from the page table alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from spool_traffic import is_exact
+
+from tide_cli.errors import TideError
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.ring import Ring
+from tide_cli.spool.upkeep import repair, verify
+
+
+def ignore(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+@pytest.fixture
+def filled(open_writer, store, folder):
+    """Four samples of a closed spool; returns the ids."""
+    writer = open_writer()
+    ids = [store(writer, seed=seed, length=8 + seed % 2) for seed in (1, 2, 3, 4)]
+    writer.refuse("x", "queue_full")
+    writer.close()
+    return ids
+
+
+def spoil(folder, open_reader, sample_id: int) -> None:
+    """Flips one bit of one row of the sample."""
+    (info,) = [info for info in open_reader().samples() if info.id == sample_id]
+    ring = Ring.open(folder, writable=True)
+    ring.aux[info.pages[-1] * ring.layout.page_tokens, 3] ^= 1
+    ring.close()
+
+
+def test_verify_counts(filled, folder, open_reader):
+    steps = []
+    found = verify(folder, lambda done, total: steps.append((done, total)))
+    assert (found.good, found.damaged, found.overwritten) == (4, (), 0)
+    assert steps == [(done, 4) for done in (1, 2, 3, 4)]
+    spoil(folder, open_reader, filled[2])
+    found = verify(folder, ignore)
+    assert (found.good, found.damaged, found.overwritten) == (3, (filled[2],), 0)
+
+
+def test_verify_beside_a_writer(filled, open_writer, store, folder):
+    writer = open_writer()
+
+    def overwrite(done: int, total: int) -> None:
+        if done == 1:
+            store(writer, seed=9, length=24)
+
+    found = verify(folder, overwrite)
+    assert found.overwritten > 0
+    assert found.damaged == ()
+    assert found.good + found.overwritten == 4
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [("nothing", "intact"), ("missing", "missing"), ("garbage", "unreadable"), ("half", "unreadable"),
+                       ("rows", "out of step")]
+)  # fmt: skip
+def test_the_index_comes_back_from_the_page_table(filled, folder, open_reader, how: str, state: str):
+    with closing(SpoolReader.open(folder)) as reader:
+        before, totals = reader.samples(), reader.totals()
+    path = folder / "index.db"
+    if how == "missing":
+        path.unlink()
+    elif how == "garbage":
+        path.write_bytes(b"garbage" * 1000)
+    elif how == "half":
+        content = bytearray(path.read_bytes())
+        content[4096:] = b"\xff" * (len(content) - 4096)
+        path.write_bytes(content)
+    elif how == "rows":
+        with sqlite3.connect(path) as db:
+            db.execute("delete from samples where id = 2")
+        db.close()
+    found = repair(folder, ignore)
+    assert (found.index, found.samples, found.damaged) == (state, 4, ())
+    assert found.added == {"nothing": 0, "rows": 1}.get(how, 4)
+    assert found.removed == 0
+    reader = open_reader()
+    assert reader.samples() == before
+    assert all(is_exact(reader.read(info)) for info in before)
+    if how in ("nothing", "rows"):  # what only the index knew is kept where it can be read
+        assert reader.totals() == totals
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert repair(folder, ignore).index == "intact"
+
+
+def test_damaged_samples_are_dropped_and_their_pages_reused(filled, folder, open_reader, open_writer, store):
+    spoil(folder, open_reader, filled[0])
+    spoil(folder, open_reader, filled[3])
+    found = repair(folder, ignore)
+    assert found.damaged == (filled[0], filled[3])
+    assert (found.samples, found.tokens) == (2, 17)
+    assert verify(folder, ignore).good == 2
+    writer, reader = open_writer(), open_reader()
+    assert [info.id for info in reader.samples()] == [filled[2], filled[1]]
+    new = [store(writer, seed=seed, length=8) for seed in (6, 7, 8)]
+    assert min(new) > max(filled)  # ids never come back
+    assert all(is_exact(reader.read(info)) for info in reader.samples())
+
+
+def test_repair_needs_the_spool_for_itself(open_writer, folder):
+    with pytest.raises(TideError, match="no spool"):
+        repair(folder, ignore)
+    open_writer()
+    with pytest.raises(TideError, match="another process writes"):
+        repair(folder, ignore)
+
+
+def test_a_damaged_header_is_beyond_repair(filled, folder):
+    with (folder / "ring.bin").open("r+b") as file:
+        file.seek(10)
+        file.write(b"\xff")
+    with pytest.raises(TideError, match="not a usable spool"):
+        repair(folder, ignore)

@@ -1,0 +1,50 @@
+"""What the trainer finds, counts and forgets."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+
+from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.writer import SpoolWriter
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.material import Material
+
+
+def store(config: TrainingConfig, count: int) -> None:
+    layout = RowLayout(hidden_size=8, target="tiny")
+    writer = SpoolWriter.open(config.spool, layout, 2**20, run="r", max_sample_tokens=64, held_out_share=0)
+    for number in range(count):
+        writer.put_rows("r", 0, torch.randn(9, 24), torch.randn(9, 8))
+        tokens = [number, *range(9)]
+        writer.finish("r", tokens, 3, draft_version=0, verify_steps=1, accepted_tokens=0)
+    writer.close()
+
+
+def test_what_was_trained_on_is_counted(config: TrainingConfig) -> None:
+    store(config, 3)
+    material = Material(config)
+    fresh, _ = material.training()
+    samples = [ref.read() for ref in fresh]
+    material.trained(samples[:2])
+    material.trained(samples[:1])
+    material.count_trained()
+    material.count_trained()
+    times = {info.id: info.times_trained for info in SpoolReader.open(config.spool).samples()}
+    assert times == {3: 2, 2: 1, 1: 0}
+
+
+def test_old_samples_expire_with_the_spools(config: TrainingConfig, monkeypatch) -> None:
+    store(config, 3)
+    material = Material(replace(config, retention_hours=1.0))
+    fresh, old = material.training()
+    assert len([ref.read() for ref in fresh]) == 3
+    assert len(list((config.spool / "reservoir").iterdir())) == 3
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    _, old = material.training()
+    assert old == []
+    assert not list((config.spool / "reservoir").iterdir())

@@ -1,0 +1,68 @@
+"""The figures of `tide bench spool` as a person reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+_MISSING = "pip install --group bench"
+_ROWS = (
+    ("spool, ingest", "ingest_mb_s"),
+    ("  prompts", "ingest_prefill_mb_s"),
+    ("  verify steps", "ingest_decode_mb_s"),
+    ("memcpy, ingest", "memcpy_mb_s"),
+    ("  spool / memcpy", "ingest_to_memcpy"),
+    ("  of prompts", "ingest_prefill_to_memcpy"),
+    ("  of verify steps", "ingest_decode_to_memcpy"),
+    ("LMDB, ingest", "lmdb_mb_s"),
+    ("  spool / LMDB", "ingest_to_lmdb"),
+    ("LMDB writemap, ingest", "lmdb_writemap_mb_s"),
+    ("  spool / LMDB writemap", "ingest_to_lmdb_writemap"),
+    ("spool, CPU s/GiB", "spool_cpu_s_per_gib"),
+    ("memcpy, CPU s/GiB", "memcpy_cpu_s_per_gib"),
+    ("LMDB, CPU s/GiB", "lmdb_cpu_s_per_gib"),
+    ("LMDB writemap, CPU s/GiB", "lmdb_writemap_cpu_s_per_gib"),
+    ("spool, reading", "spool_read_mb_s"),
+    ("memcpy, reading", "memcpy_read_mb_s"),
+    ("LMDB, reading", "lmdb_read_mb_s"),
+    ("LMDB writemap, reading", "lmdb_writemap_read_mb_s"),
+)
+
+
+def as_table(results: list[dict[str, Any]]) -> Table:
+    """One column for each hidden size: medians of the rounds, quartiles in brackets."""
+    first = results[0]
+    place = f"{first['store_bytes'] / 2**20:,.0f} MiB each, on {first['filesystem']}"
+    table = Table(
+        title=f"Spool, memcpy and LMDB in turns, {place}",
+        caption="MB/s: median (quartiles). One thread; nothing syncs but SQLite's checkpoints of the spool's index.",
+        box=box.SIMPLE,
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("", no_wrap=True)
+    for result in results:
+        table.add_column(f"H = {result['hidden_size']}\n{result['row_bytes']:,} bytes a token", justify="right")
+    table.add_row("rounds", *[str(result["rounds"]) for result in results])
+    for words, name in _ROWS:
+        table.add_row(words, *[_cell(result, name) for result in results])
+    for words, name, form in (
+        (f"paced, {first['paced']['rate']:,.0f} tokens/s", "tokens_s", "{:,.0f}"),
+        ("  MB/s", "mb_s", "{:,.0f}"),
+        ("  share of one core", "core_share", "{:.1%}"),
+        ("  ms a call, median", "call_ms_p50", "{:.3f}"),
+        ("  ms a call, 99 %", "call_ms_p99", "{:.3f}"),
+    ):
+        table.add_row(words, *[form.format(result["paced"][name]) for result in results])
+    return table
+
+
+def _cell(result: dict[str, Any], name: str) -> str:
+    median = result[name]
+    if median is None:
+        return _MISSING if name.endswith("mb_s") else "-"
+    low, high = result["spread"][name]
+    digits = 0 if name.endswith("mb_s") else 2
+    return f"{median:,.{digits}f} ({low:,.{digits}f}–{high:,.{digits}f})"

@@ -1,0 +1,64 @@
+"""Measurements on this machine; each prints a table, or with --json the figures and what they were taken under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tide_cli.cli.app import app
+from tide_cli.cli.output import complain, print_json
+from tide_cli.cli.progress import progress
+from tide_cli.cli.where import Json
+from tide_cli.errors import UsageError
+
+bench_app = typer.Typer(help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("spool")
+def spool(
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=86400, help="Time to measure, in all.")] = 40,
+    size: Annotated[str, typer.Option("--size", help="Size of each store.")] = "256MiB",
+    hidden: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--hidden", help="Hidden size of the rows; may be given more than once.", show_default="576, 2880"
+        ),
+    ] = None,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Tokens per second of the steady run.")] = 6500,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Where the stores lie meanwhile.", show_default="temporary folder")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """How fast the spool takes rows in and gives them back, beside a plain memcpy and LMDB.
+
+    The row sizes are those of SmolLM2-135M (576) and gpt-oss-120b (2880) unless --hidden says otherwise.
+    """
+    from tide_cli.bench.report import busy_warning, make_report, take_environment
+    from tide_cli.bench.spool import SpoolBench
+    from tide_cli.settings import parse_size
+
+    try:
+        size_bytes = parse_size(size)
+    except ValueError as error:
+        raise UsageError(f"--size: {error}") from None
+    environment = take_environment()
+    if warning := busy_warning(environment):
+        complain([warning])
+    try:
+        with progress("measuring") as tick:
+            results = SpoolBench(seconds, size_bytes, hidden or [576, 2880], rate, folder).run(tick)
+    except KeyboardInterrupt:
+        complain(["interrupted: nothing is left behind"])
+        raise
+    if json:
+        print_json(make_report(environment, spool=results))
+        return
+    from rich.console import Console
+
+    from tide_cli.bench.spool_table import as_table
+
+    Console().print(as_table(results))

@@ -1,0 +1,179 @@
+"""Commands that look into the spool: stat, ls, show, verify. The ones that change it are in spool_change.py."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tide_cli.cli.app import app
+from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, as_row, chosen, many, size_words, when
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+
+if TYPE_CHECKING:
+    from tide_cli.spool.reader import SpoolReader
+    from tide_cli.spool.samples import SampleInfo
+
+spool_app = typer.Typer(help="The stored samples.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(spool_app, name="spool")
+
+
+@spool_app.command("stat")
+def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Size, fill, samples and tokens by split and draft, ages, and what was dropped."""
+    from tide_cli.dashboard.words import duration
+    from tide_cli.spool.figures import take_figures
+
+    figures = take_figures(appliance_paths(state_dir, config).spool, time.time())
+    if json:
+        print_json(asdict(figures))
+        return
+
+    def held(part: dict[str, Any]) -> str:
+        return f"{many(part['samples'], 'sample')}, {many(part['tokens'], 'token')}"
+
+    rows = [
+        ("folder", figures.folder),
+        ("target", f"{figures.target}, hidden size {figures.hidden_size}"),
+        ("layout", f"format {figures.format}, {figures.page_tokens} tokens a page, {figures.row_bytes} bytes a token"),
+        ("size", f"{size_words(figures.size_bytes)}, {many(figures.pages, 'page')}"),
+        ("fill", f"{figures.fill:.1%}, {many(figures.pages_used, 'page')}"),
+        ("holds", f"{held(asdict(figures))}, {figures.generated:,} of them generated"),
+        *((name.replace("_", "-"), held(part)) for name, part in figures.by_split.items()),
+        *((f"draft {name}", held(part)) for name, part in figures.by_draft.items()),
+        *((f"{name} sample", f"{duration(max(0, age))} old") for name, age in (figures.age or {}).items()),
+        *((f"so far, {name.replace('_', ' ')}", f"{number:,}") for name, number in figures.stored.items()),
+        *((f"dropped, {cause.replace('_', ' ')}", many(n, "request")) for cause, n in figures.dropped.items()),
+        ("reservoir", f"{many(figures.reservoir['samples'], 'sample')}, {size_words(figures.reservoir['bytes'])}"),
+    ]
+    print_table(("what", "figures"), rows)
+
+
+@spool_app.command("ls")
+def ls(
+    newest: Annotated[int, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = 50,
+    split: SplitOption = None,
+    since: Since = None,
+    draft: Draft = None,
+    min_tokens: MinTokens = 0,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """List samples, the newest first."""
+    from tide_cli.spool.reader import SpoolReader
+
+    with closing(SpoolReader.open(appliance_paths(state_dir, config).spool)) as reader:
+        found = chosen(reader, split=split, since=since, draft=draft, min_tokens=min_tokens)
+    rows = [as_row(info) for info in found[:newest]]
+    if json:
+        print_json(rows)
+    else:
+        names = ("id", "created", "split", "draft", "tokens", "prompt", "generated", "missing", "trained", "acceptance")
+        print_table(names, [_cells(row) for row in rows])
+    if len(found) > newest:
+        complain([f"{newest} of {len(found)} samples; --newest shows more"])
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    length = row["acceptance_length"]
+    return [
+        row["id"],
+        when(row["created"]),
+        row["split"],
+        f"v{row['draft_version']:04d}",
+        row["tokens"],
+        row["prompt_tokens"],
+        row["generated"],
+        row["prefix_missing"],
+        row["times_trained"],
+        None if length is None else f"{length:.2f}",
+    ]
+
+
+@spool_app.command("show")
+def show(
+    sample: Annotated[int, typer.Argument(metavar="ID", help="As `tide spool ls` gives it.")],
+    text: Annotated[bool, typer.Option("--text", help="Also print the prompt and the answer.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Whose tokenizer reads the text; needed for a target TIDE does not find."),
+    ] = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """The figures of one sample; its text only with --text."""
+    from tide_cli.spool.reader import SpoolReader
+
+    paths = appliance_paths(state_dir, config)
+    with closing(SpoolReader.open(paths.spool)) as reader:
+        infos = [info for info in reader.samples(since_id=sample - 1, oldest=1) if info.id == sample]
+        if not infos:
+            raise TideError(f"there is no sample {sample}", remedy="`tide spool ls` lists what there is")
+        row = as_row(infos[0])
+        if text:
+            row |= _text(paths, reader, infos[0], target)
+    if json:
+        print_json(row)
+        return
+    words = row | {"created": when(row["created"]), "draft_version": f"v{row['draft_version']:04d}"}
+    if words["acceptance_length"] is not None:
+        words["acceptance_length"] = f"{words['acceptance_length']:.2f}"
+    parts = {name: words.pop(name) for name in ("prompt", "answer") if name in words}
+    print_table(("what", "figures"), list(words.items()))
+    for name, part in parts.items():
+        print(f"\n--- {name}\n{part}")
+
+
+def _text(paths: Paths, reader: SpoolReader, info: SampleInfo, wanted: str | None) -> dict[str, str]:
+    from tide_cli.targets.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(wanted or _target(paths, reader.layout.target), paths)
+    sample = reader.read(info)
+    if sample is None:
+        why = "its checksum is wrong" if reader.damaged else "newer ones have taken its place"
+        raise TideError(f"sample {info.id} cannot be read", why=why)
+    ids, prompt = sample.tokens.tolist(), max(0, info.prompt_tokens - info.prefix_missing)
+    return {
+        "prompt": tokenizer.decode(ids[:prompt], skip_special_tokens=False),
+        "answer": tokenizer.decode(ids[prompt:], skip_special_tokens=False),
+    }
+
+
+def _target(paths: Paths, name: str) -> str:
+    """The checkpoint folder that the appliance's trainer was told, where it is that target's; else the name."""
+    from tide_cli.training.config import TrainingConfig
+
+    try:
+        config = TrainingConfig.from_json((paths.run / "training.json").read_text())
+    except (OSError, TideError):
+        return name
+    return str(config.target) if config.target_name == name else name
+
+
+@spool_app.command("verify")
+def verify(state_dir: StateDir = None, config: Config = None, json: Json = False) -> int:
+    """Read every sample against its checksum; exit code 1 if one is damaged."""
+    from tide_cli.cli.progress import progress
+    from tide_cli.spool.upkeep import verify as read_all
+
+    with progress("reading samples") as tick:
+        found = read_all(appliance_paths(state_dir, config).spool, tick)
+    if json:
+        print_json(asdict(found))
+    else:
+        counts = f"{len(found.damaged)} damaged, {found.overwritten} overwritten meanwhile"
+        print(f"{many(found.good, 'sample')} good, {counts}")
+    if found.malformed:
+        complain([f"{many(found.malformed, 'row')} of the index make no sense", "`tide spool repair` rebuilds it"])
+    if found.damaged:
+        ids = ", ".join(map(str, found.damaged[:10])) + (", …" if len(found.damaged) > 10 else "")
+        complain([f"damaged: {ids}", "they are never trained on; `tide spool repair` removes them"])
+    return int(bool(found.damaged or found.malformed))

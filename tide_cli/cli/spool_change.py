@@ -1,0 +1,225 @@
+"""Commands that write the spool or copy it: repair, export, import, erase."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tide_cli.cli.output import complain, print_json
+from tide_cli.cli.progress import progress
+from tide_cli.cli.spool import spool_app
+from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
+from tide_cli.errors import TideError, UsageError
+from tide_cli.paths import Paths
+
+if TYPE_CHECKING:
+    from tide_cli.spool.erase import Erased, Which
+
+
+@contextmanager
+def _appliance_stopped(paths: Paths) -> Iterator[None]:
+    """Holds the state folder so that no appliance starts meanwhile. TideError where one runs."""
+    from tide_cli.supervisor.lock import StateLock, make_private
+
+    make_private(paths.state)
+    lock = StateLock(paths.lock)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@spool_app.command("repair")
+def repair(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Rebuild the index from the ring alone, and drop damaged samples; the appliance must not run."""
+    from tide_cli.spool.figures import read_ring
+    from tide_cli.spool.upkeep import repair as rebuild
+
+    paths = appliance_paths(state_dir, config)
+    read_ring(paths.spool)  # before a state folder is made for the lock
+    with _appliance_stopped(paths), progress("reading samples") as tick:
+        found = rebuild(paths.spool, tick)
+    if json:
+        print_json(asdict(found))
+        return
+    print(f"the index was {found.index}; {many(found.added, 'sample')} added, {found.removed} removed")
+    if found.damaged:
+        print(f"damaged and dropped: {', '.join(map(str, found.damaged))}")
+    print(f"the spool holds {many(found.samples, 'sample')}, {many(found.tokens, 'token')}")
+
+
+@spool_app.command("export")
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; empty, or not there yet.")],
+    newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
+    split: SplitOption = None,
+    since: Since = None,
+    draft: Draft = None,
+    min_tokens: MinTokens = 0,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Write samples in SpecForge's offline format, for its trainer or for another machine's spool."""
+    from tide_cli.spool.export import export as write_out
+    from tide_cli.spool.reader import SpoolReader
+
+    reader = SpoolReader.open(appliance_paths(state_dir, config).spool)
+    try:
+        samples = chosen(reader, newest=newest, split=split, since=since, draft=draft, min_tokens=min_tokens)
+        with progress("exporting samples") as tick:
+            done = write_out(reader, samples, folder.expanduser().absolute(), tick)
+    except KeyboardInterrupt:
+        complain(["interrupted: nothing of the export is left behind"])
+        raise
+    finally:
+        reader.close()
+    if json:
+        print_json(asdict(done))
+    else:
+        amount = f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')}, {size_words(done.size_bytes)}"
+        print(f"{amount} in {done.folder}")
+    if done.overwritten or done.damaged:
+        complain([f"left out: {done.overwritten} overwritten meanwhile, {done.damaged} damaged"])
+    complain(["these files hold what users asked and were answered: treat them as such"])
+
+
+@spool_app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `tide spool export` wrote.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Give up the oldest samples where the spool has no free pages.")
+    ] = False,
+    spool_size: Annotated[
+        str | None, typer.Option("--spool-size", help="Size of the spool, e.g. 2GiB, where there is none yet.")
+    ] = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take an export up into the spool, or into a new one; the appliance must not run."""
+    from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
+    from tide_cli.supervisor.specs import spool_size as size_of
+
+    settings = settings_for(state_dir, config, spool_size=spool_size)
+    found = read_export(folder.expanduser().absolute())
+    with _appliance_stopped(settings.paths):
+        with progress("checking files") as tick:
+            check_export(found, tick)
+        writer, samples = open_spool(found, settings.paths.spool, size_of(settings), overwrite=overwrite)
+        try:
+            with progress("importing samples") as tick:
+                done = take_up(writer, found, samples, tick)
+        except KeyboardInterrupt:
+            complain(["interrupted: what was imported so far stays; the same command goes on from there"])
+            raise
+        finally:
+            writer.close()
+    if json:
+        print_json(asdict(done))
+    else:
+        print(f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')} imported; {done.known} were already there")
+    if done.dropped:
+        complain([f"{many(done.dropped, 'sample')} could not be stored", "`tide spool stat` counts them by cause"])
+
+
+@spool_app.command("erase")
+def erase(
+    samples: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]…", help="As `tide spool ls` gives them.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every sample.")] = False,
+    older_than: Annotated[
+        float | None,
+        typer.Option("--older-than", parser=parse_age, metavar="AGE", help="Samples older than this, e.g. 7d."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Overwrite samples with zeros, in the ring, its index and the reservoir; also while the appliance runs."""
+    from tide_cli.spool.erase import Which
+
+    if (bool(samples) + everything + (older_than is not None)) != 1:
+        raise UsageError("say which samples: IDs, --older-than AGE or --all", remedy="`tide spool ls` lists them")
+    paths = appliance_paths(state_dir, config)
+    which = Which(everything, tuple(samples or ()), None if older_than is None else time.time() - older_than)
+    if not yes and not _confirmed(paths, which):
+        complain(["nothing was erased"])
+        return 1
+    done = _erase(paths, which)
+    if which.ids and not done["samples"] and not done["reservoir"]:
+        raise TideError("there is no such sample", remedy="`tide spool ls` lists what there is")
+    if json:
+        print_json(done)
+        return 0
+    print(
+        f"{many(done['samples'], 'sample')} erased, {many(done['pages'], 'page')} ({size_words(done['bytes'])}) "
+        f"overwritten; {many(done['reservoir'], 'sample')} of the reservoir"
+    )
+    if done["kept_shared"]:
+        complain([f"shared pages kept: {done['kept_shared']}; other samples begin with the same tokens"])
+    return 0
+
+
+def _confirmed(paths: Paths, which: Which) -> bool:
+    """Asks, with the number of samples it is about."""
+    from tide_cli.spool.index import SpoolIndex
+
+    with closing(SpoolIndex.open(paths.spool)) as index:
+        infos = index.samples()
+    if not sys.stdin.isatty():
+        raise UsageError("this asks before it erases", remedy="pass --yes where nobody can answer")
+    chosen = sum(which(info.id, info.created) for info in infos)
+    question = f"Erase {chosen} of {many(len(infos), 'sample')}, and their copies in the reservoir, for good?"
+    return typer.confirm(question, err=True)
+
+
+def _erase(paths: Paths, which: Which) -> dict[str, int]:
+    """Erases in the ring, through the engine where one holds it, and in the reservoir; the figures of both."""
+    from contextlib import nullcontext
+
+    from tide_cli.spool.erase import erase_offline
+    from tide_cli.spool.folder import LOCK_FILE
+    from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_kept
+    from tide_cli.supervisor.lock import is_locked
+
+    if is_locked(paths.spool / LOCK_FILE):
+        erased = _ask_engine(paths, which)
+    else:
+        # an appliance that does not capture may run; else none shall start meanwhile
+        with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths):
+            erased = erase_offline(paths.spool, which)
+    try:
+        kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
+    except OSError as error:
+        raise TideError(
+            "the ring is erased, the reservoir is not", why=error.strerror, remedy="mend that, and erase once more"
+        ) from None
+    return asdict(erased) | {"reservoir": kept}
+
+
+def _ask_engine(paths: Paths, which: Which) -> Erased:
+    from urllib.parse import urlsplit
+
+    from tide_cli.engine.client import EngineClient
+    from tide_cli.supervisor.control_client import ask
+
+    address = urlsplit(ask(paths.socket, "GET", "/v1/status")["address"])
+    client = EngineClient(str(address.hostname), int(address.port or 80))
+    try:
+        return client.erase(paths.spool, which)
+    except KeyboardInterrupt:
+        complain(["interrupted: the engine erases nevertheless"])
+        raise
+    finally:
+        client.close()

@@ -1,0 +1,94 @@
+"""Which samples a command of `tide spool` is about, and how it prints them."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from tide_cli.spool.reader import SpoolReader
+    from tide_cli.spool.samples import SampleInfo
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def parse_age(text: str) -> float:
+    """'90s', '30m', '2h', '7d' or '1w' -> seconds. typer.BadParameter on anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower(), re.ASCII)
+    if not match:
+        raise typer.BadParameter(f"{text!r} is not an age; write for example 30m, 2h or 7d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _parse_draft(text: str) -> int:
+    from tide_cli.drafts.manifest import parse_version
+
+    return parse_version(text)
+
+
+SplitOption = Annotated[
+    Literal["train", "held_out"] | None,
+    typer.Option("--split", help="Only samples for training, or only held-out ones.", show_default=False),
+]
+Since = Annotated[
+    float | None,
+    typer.Option("--since", parser=parse_age, metavar="AGE", help="Only samples not older than this, e.g. 2h or 7d."),
+]
+Draft = Annotated[
+    int | None,
+    typer.Option("--draft", parser=_parse_draft, metavar="VERSION", help="Only samples served with this draft."),
+]
+MinTokens = Annotated[int, typer.Option("--min-tokens", min=0, help="Only samples of at least so many tokens.")]
+
+
+def chosen(
+    reader: SpoolReader,
+    *,
+    split: str | None,
+    since: float | None,
+    draft: int | None,
+    min_tokens: int,
+    newest: int | None = None,
+) -> list[SampleInfo]:
+    """The samples that pass all filters, newest first; since: seconds ago."""
+    return reader.samples(
+        split=split,
+        newest=newest,
+        created_since=None if since is None else time.time() - since,
+        draft_versions=None if draft is None else [draft],
+        min_tokens=min_tokens,
+    )
+
+
+def as_row(info: SampleInfo) -> dict[str, Any]:
+    """A sample's figures for JSON; acceptance_length: completion tokens per verify step, the bonus token included."""
+    from dataclasses import asdict
+
+    figures = asdict(info)
+    del figures["generations"]
+    return figures | {
+        "generated": info.generated,
+        "acceptance_length": 1 + info.accepted / info.verify_steps if info.verify_steps else None,
+        "pages": len(info.pages),
+    }
+
+
+def many(number: int, thing: str) -> str:
+    """(1, 'sample') -> '1 sample', (1200, 'sample') -> '1,200 samples'."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def size_words(size: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+def when(unix: float) -> str:
+    """Local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))

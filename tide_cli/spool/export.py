@@ -1,0 +1,152 @@
+"""Samples as files of SpecForge's offline format, and a manifest from which another spool can take them up again.
+
+    DIR/train/00000/000000000001.ckpt      one sample a file, named by its id, 1000 in a folder
+    DIR/held_out/00000/000000000007.ckpt
+    DIR/manifest.json                      written last: a folder without it is no export
+
+A file is what SpecForge 0.2.0's offline reader takes (`hidden_states_path: DIR/train`), a torch file with
+
+    input_ids         [T] int64
+    loss_mask         [T] int64         1 on tokens that the target generated
+    aux_hidden_state  [1, T, 3H] bfloat16
+    hidden_state      [1, T, H] bfloat16, the final states
+
+The manifest names target and hidden size, and has for each file its SHA-256 and the sample's figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tide_cli.errors import TideError
+from tide_cli.spool.figures import row_bytes
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.spool.upkeep import Tick
+
+MANIFEST_FILE = "manifest.json"
+FORMAT = "tide-spool-export"
+FORMAT_VERSION = 1
+# figures that belong to the pages of one ring
+IN_RING_ONLY = {"checksum": 0, "pages": (), "generations": (), "reused": 0, "times_trained": 0}
+_FILES_IN_A_SHARD = 1000
+_SPLITS = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """samples, tokens: written; size_bytes: of their files. overwritten, damaged: samples that could not be read."""
+
+    folder: str
+    samples: int
+    tokens: int
+    size_bytes: int
+    overwritten: int
+    damaged: int
+
+
+def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tick: Tick) -> Exported:
+    """Writes `samples` into `folder`, which must be empty or not exist; files 0600 in 0700 folders.
+
+    Whatever goes wrong, an interruption too, nothing of it stays. TideError: no sample, folder not empty, no room.
+    """
+    if not samples:
+        raise TideError("there is no such sample to export", remedy="`tide spool ls` lists what there is")
+    made = _take_folder(folder, sum(info.tokens for info in samples) * row_bytes(reader.layout.hidden_size))
+    overwritten, damaged = reader.overwritten, reader.damaged
+    try:
+        entries: list[dict[str, Any]] = []
+        written = 0
+        for done, info in enumerate(sorted(samples, key=lambda info: info.id), start=1):
+            sample = reader.read(info)
+            if sample is not None:
+                name = f"{info.split}/{len(entries) // _FILES_IN_A_SHARD:05d}/{info.id:012d}.ckpt"
+                content = _content(sample)
+                _write(folder / name, content)
+                written += len(content)
+                entries.append({"file": name, "sha256": hashlib.sha256(content).hexdigest(), **_figures(info)})
+            tick(done, len(samples))
+        manifest = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "created": time.time(),
+            "target": reader.layout.target,
+            "hidden_size": reader.layout.hidden_size,
+            "tokens": sum(entry["tokens"] for entry in entries),
+            "samples": entries,
+        }
+        _write(folder / MANIFEST_FILE, json.dumps(manifest, indent=1).encode())
+    except BaseException as error:
+        for name in _SPLITS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(folder, error.strerror) from None
+        raise
+    return Exported(
+        folder=str(folder),
+        samples=len(entries),
+        tokens=manifest["tokens"],
+        size_bytes=written,
+        overwritten=reader.overwritten - overwritten,
+        damaged=reader.damaged - damaged,
+    )
+
+
+def _take_folder(folder: Path, size: int) -> bool:
+    """Whether the folder had to be made. TideError where it cannot be used."""
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise TideError(f"{folder} is not empty", remedy="name a folder that is empty or does not exist yet")
+        made = not folder.exists()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unwritable(folder, error.strerror) from None
+    if size > free:
+        if made:
+            folder.rmdir()
+        raise _unwritable(folder, f"about {size} bytes are needed, {free} are free")
+    return made
+
+
+def _content(sample: Sample) -> memoryview:
+    buffer = io.BytesIO()
+    tensors = {
+        "input_ids": sample.tokens,
+        "loss_mask": sample.loss_mask.long(),
+        "aux_hidden_state": sample.aux[None],
+        "hidden_state": sample.final[None],
+    }
+    torch.save(tensors, buffer)
+    return buffer.getbuffer()
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    """The whole file or nothing under that name."""
+    for parent in (path.parent.parent, path.parent):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    unfinished = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    os.replace(unfinished, path)
+
+
+def _figures(info: SampleInfo) -> dict[str, Any]:
+    return {name: value for name, value in asdict(info).items() if name not in IN_RING_ONLY}
+
+
+def _unwritable(folder: Path, why: str | None) -> TideError:
+    return TideError(f"cannot export to {folder}", why=why, remedy="free some space, or name another folder")

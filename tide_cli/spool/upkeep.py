@@ -1,0 +1,121 @@
+"""Reading every sample against its checksum, and making the index anew from the page table alone."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tide_cli.errors import TideError
+from tide_cli.spool.figures import read_ring
+from tide_cli.spool.folder import open_ring, unusable
+from tide_cli.spool.index import INDEX_FILE, SpoolIndex
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.recovery import reconcile
+from tide_cli.spool.ring import Ring
+from tide_cli.spool.samples import SampleInfo
+
+Tick = Callable[[int, int], None]  # samples done, samples in all
+
+
+@dataclass(frozen=True)
+class Verified:
+    """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending.
+
+    malformed: rows of the index that make no sense.
+    """
+
+    good: int
+    damaged: tuple[int, ...]
+    overwritten: int
+    malformed: int
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """index: what was found of it, 'intact', 'out of step', 'missing' or 'unreadable'.
+
+    samples, tokens: in the spool now. added, removed: index rows that the page table has and the index had not, and
+    the other way round. damaged: ids that were dropped because their checksum was wrong.
+    """
+
+    index: str
+    samples: int
+    tokens: int
+    added: int
+    removed: int
+    damaged: tuple[int, ...]
+
+
+def verify(folder: Path, tick: Tick) -> Verified:
+    """Reads every sample once, while others write or not. TideError: no spool, or an unusable one."""
+    with closing(SpoolIndex.open(folder)) as index:
+        samples, malformed = index.samples(), index.malformed
+    with closing(SpoolReader.open(folder)) as reader:
+        damaged = _damaged(reader, samples, tick)
+        good = len(samples) - len(damaged) - reader.overwritten
+        return Verified(good, damaged, reader.overwritten, malformed)
+
+
+def repair(folder: Path, tick: Tick) -> Repaired:
+    """Rebuilds the index, whatever is left of it, and drops the samples whose checksum is wrong.
+
+    The caller makes sure that nothing reads or writes the spool. TideError: no ring, a damaged header, another writer.
+    """
+    layout, _, size = read_ring(folder)
+    state, listed = _listed(folder)
+    ring, lock = open_ring(folder, layout, size, layout.page_tokens)
+    try:
+        if state != "intact":
+            for name in (INDEX_FILE, INDEX_FILE + "-wal", INDEX_FILE + "-shm"):
+                (folder / name).unlink(missing_ok=True)
+        with closing(SpoolIndex.create(folder)) as index:
+            found, _ = reconcile(ring, index)
+            with closing(SpoolReader.open(folder)) as reader:
+                damaged = _damaged(reader, found, tick)
+            _disown(ring, [info for info in found if info.id in damaged])
+            samples, _ = reconcile(ring, index)
+    except (OSError, sqlite3.Error) as error:
+        raise unusable(folder, getattr(error, "strerror", None) or str(error)) from None
+    finally:
+        ring.close()
+        os.close(lock)
+    before, after = {info.id: info for info in listed}, {info.id: info for info in found}
+    added = sum(before.get(sample) != info for sample, info in after.items())
+    removed = sum(after.get(sample) != info for sample, info in before.items())
+    if state == "intact" and (added or removed):
+        state = "out of step"
+    return Repaired(state, len(samples), sum(info.tokens for info in samples), added, removed, damaged)
+
+
+def _damaged(reader: SpoolReader, samples: list[SampleInfo], tick: Tick) -> tuple[int, ...]:
+    found = []
+    for done, info in enumerate(samples, start=1):
+        before = reader.damaged
+        reader.read(info)
+        if reader.damaged > before:
+            found.append(info.id)
+        tick(done, len(samples))
+    return tuple(sorted(found))
+
+
+def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:
+    """What is left of the index: 'intact', 'missing' or 'unreadable', and its rows."""
+    if not (folder / INDEX_FILE).exists():
+        return "missing", []
+    try:
+        with closing(SpoolIndex.open(folder)) as index:
+            index.totals()
+            samples = index.samples()
+            return "unreadable" if index.malformed else "intact", samples
+    except TideError:
+        return "unreadable", []
+
+
+def _disown(ring: Ring, samples: list[SampleInfo]) -> None:
+    """Takes the samples out of the page table; pages that they share with others stay the others'."""
+    for info in samples:
+        ring.table["owner"][info.pages[-1]] = 0

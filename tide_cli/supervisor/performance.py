@@ -1,0 +1,83 @@
+"""What the live requests say of the served draft: keep it, take it back, or train because the traffic has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tide_cli.adaptation import drift, rollback
+from tide_cli.adaptation.drift import DriftRules, DriftState
+from tide_cli.adaptation.lengths import Lengths
+from tide_cli.adaptation.rollback import RollbackRules, Watch
+from tide_cli.telemetry.totals import ServedRequest
+
+
+@dataclass(frozen=True)
+class Finding:
+    """kind: 'rollback', 'trusted' or 'drift'; text: in words; data: what it was found from."""
+
+    kind: str
+    text: str
+    data: Mapping[str, Any]
+
+
+class Performance:
+    """Live acceptance length of the served version, and of the one before it while the new one is on trial."""
+
+    def __init__(self, drift_rules: DriftRules, rollback_rules: RollbackRules) -> None:
+        self._drift_rules, self._rollback_rules = drift_rules, rollback_rules
+        self._served: int | None = None
+        self._seen = Lengths()
+        self._drift = DriftState()
+        self.watch: Watch | None = None
+
+    @property
+    def seen(self) -> Lengths:
+        """What was observed of the served version in this life of the supervisor."""
+        return self._seen
+
+    def changed(self, version: int, gate: Mapping[str, Any] | None, *, trial: bool) -> None:
+        """Another version is served. trial: whether it is watched against the one before.
+
+        gate: the figures it was published with, `candidate_al` and `served_al`; None where no gate has judged it
+        against the version before.
+        """
+        if version == self._served:
+            return
+        previous, before = self._served, self._seen
+        self._served, self._seen = version, Lengths()
+        self._drift = drift.draft_changed(self._drift)
+        self.watch = None
+        if trial and previous is not None:
+            figures = gate or {}
+            self.watch = Watch(version, previous, figures.get("candidate_al"), figures.get("served_al"), before=before)
+
+    def observe(self, requests: Iterable[ServedRequest]) -> list[Finding]:
+        """More requests have ended. After a rollback was found, nothing is until the version has changed."""
+        findings: list[Finding] = []
+        for request in requests:
+            if request.version != self._served:
+                continue
+            self._seen = self._seen.add(request.tokens, request.steps)
+            findings += self._watch_one(request)
+            self._drift, seen = drift.observe(
+                self._drift, self._drift_rules, tokens=request.tokens, steps=request.steps
+            )
+            if seen.drifted:
+                findings.append(Finding("drift", seen.reason, self._drift.to_json()))
+        return findings
+
+    def _watch_one(self, request: ServedRequest) -> list[Finding]:
+        if self.watch is None:
+            return []
+        watch, decision = rollback.observe(self.watch, self._rollback_rules, tokens=request.tokens, steps=request.steps)
+        self.watch = watch if decision.verdict == "watching" else None
+        if self.watch is not None:
+            return []
+        name = f"v{watch.version:04d}"
+        data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json()}
+        if decision.verdict == "rolled_back":
+            text = f"{name} is taken back, v{watch.previous:04d} returns: {decision.reason}"
+            return [Finding("rollback", text, data)]
+        return [Finding("trusted", f"{name} keeps its promise: {decision.reason}", data)]
