@@ -84,29 +84,6 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     assert walked == pytest.approx(engine_al, rel=0.06)
 
 
-def test_the_spool_is_shown_exported_and_erased_while_it_serves(appliance: Appliance, tmp_path: Path) -> None:
-    def spool(*arguments: object) -> Any:
-        return json.loads(appliance.tide("spool", *arguments, "--json").stdout)
-
-    stored = spool("stat")["stored"]["samples"]
-    prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=12), 3)]
-    answers = [chat(appliance, messages) for messages in prompts]
-    while spool("stat")["stored"]["samples"] < stored + 3:  # the last one becomes visible just after its answer
-        time.sleep(0.2)
-    shown = [spool("show", row["id"], "--text") for row in spool("ls", "--newest", 3)]
-    for messages, answer in zip(prompts, answers, strict=True):
-        row = next(row for row in shown if messages[-1]["content"] in row["prompt"])
-        assert answer.startswith(row["answer"].strip()[:40])
-    assert spool("verify")["damaged"] == []
-    assert spool("export", tmp_path / "export", "--newest", 3)["samples"] == 3
-
-    gone = shown[0]["id"]
-    assert spool("erase", gone, "--yes")["samples"] == 1
-    assert gone not in [row["id"] for row in spool("ls", "--newest", 3)]
-    assert spool("verify")["damaged"] == []
-    assert chat(appliance, prompts[0]) == answers[0]
-
-
 def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(appliance: Appliance) -> None:
     """In plain rounds the draft reads nothing; what it proposes after them must not suffer from it."""
     rates = []
@@ -136,6 +113,29 @@ def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(ap
 
 def speculation(appliance: Appliance) -> dict:
     return appliance.http.get("/server_info").json()["internal_states"][0]["tide"]["speculation"]
+
+
+def test_the_spool_is_shown_exported_and_erased_while_it_serves(appliance: Appliance, tmp_path: Path) -> None:
+    def spool(*arguments: object) -> Any:
+        return json.loads(appliance.tide("spool", *arguments, "--json").stdout)
+
+    stored = spool("stat")["stored"]["samples"]
+    prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=12), 3)]
+    answers = [chat(appliance, messages) for messages in prompts]
+    while spool("stat")["stored"]["samples"] < stored + 3:  # the last one becomes visible just after its answer
+        time.sleep(0.2)
+    shown = [spool("show", row["id"], "--text") for row in spool("ls", "--newest", 3)]
+    for messages, answer in zip(prompts, answers, strict=True):
+        row = next(row for row in shown if messages[-1]["content"] in row["prompt"])
+        assert answer.startswith(row["answer"].strip()[:40])
+    assert spool("verify")["damaged"] == []
+    assert spool("export", tmp_path / "export", "--newest", 3)["samples"] == 3
+
+    gone = shown[0]["id"]
+    assert spool("erase", gone, "--yes")["samples"] == 1
+    assert gone not in [row["id"] for row in spool("ls", "--newest", 3)]
+    assert spool("verify")["damaged"] == []
+    assert chat(appliance, prompts[0]) == answers[0]
 
 
 @pytest.mark.parametrize("part", ["launcher", "sglang::scheduler", "sglang::detokenizer"])

@@ -58,6 +58,11 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
+    def set_state(self, timeout: float = 30.0, **values: float) -> None:
+        """What the plugin's handlers take: tide_draft, tide_steps, tide_profile. Raises httpx.HTTPError."""
+        answer = self._http.post("/set_internal_state", json={"server_args": values}, timeout=timeout)
+        answer.raise_for_status()
+
     def erase(self, folder: Path, which: Which, timeout: float = 600.0) -> Erased:
         """Erases stored samples of the spool in `folder`, which this engine holds. TideError where it does not."""
         number = ask(folder, which)
@@ -75,11 +80,6 @@ class EngineClient:
                 remedy="tide doctor; or tide down, and erase without an engine",
             )
         return wait_for_answer(folder, number, timeout)
-
-    def set_state(self, timeout: float = 30.0, **values: float) -> None:
-        """What the plugin's handlers take: tide_draft, tide_steps, tide_profile. Raises httpx.HTTPError."""
-        answer = self._http.post("/set_internal_state", json={"server_args": values}, timeout=timeout)
-        answer.raise_for_status()
 
     def tide_states(self, timeout: float = 30.0) -> list[dict[str, Any]]:
         """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture

@@ -19,7 +19,7 @@ class SampleInfo:
     tokens: rows stored, T. prompt_tokens: length of the whole prompt. prefix_missing: position of the first stored
     row; of the rows before it, `cut` were there but did not fit into the longest sample allowed, and the others were
     not computed (prefix cache) and in no page any more. reused: rows taken over from pages of earlier requests.
-    verify_steps, accepted: of the whole request. created: unix seconds.
+    verify_steps, accepted: of the request's rounds with the largest number of draft steps. created: unix seconds.
     pages: places in the ring, in order, some of them perhaps shared with other samples; generations: what each page
     had when the sample was stored. times_trained: as far as whoever made this object knows.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,8 +31,8 @@ from tide_cli.telemetry.totals import newest_request, served_requests, spool_tot
 
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
+_ASK_EVERY = 5  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
-_LOOKS = 5  # of these, one also asks the plugin how it does: that takes a moment of the engine's scheduler
 
 
 class Engine(Protocol):
@@ -42,8 +41,9 @@ class Engine(Protocol):
     def first_token(self, timeout: float) -> str: ...
     def swap(self, version: int) -> object: ...
     def metrics_text(self) -> str: ...
-    def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
+    def speculation(self) -> dict[str, Any] | None: ...
     def measure(self) -> object: ...
+    def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
 
 
 class Watchers:
@@ -108,9 +108,9 @@ class Watchers:
             self._post(Swapped(version, generation))
 
     def _look(self) -> None:
-        for look in itertools.count():
-            if self._closed.wait(_LOOK_EVERY):
-                return
+        looks = 0
+        while not self._closed.wait(_LOOK_EVERY):
+            looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
             if requests := served_requests(self._paths.spool, self._last_request):
@@ -118,10 +118,20 @@ class Watchers:
                 self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
-                if self.figures is not None and look % _LOOKS == 0:
-                    self._look_inside(watched)
+                if self.figures is not None and looks % _ASK_EVERY == 0:
+                    self._ask_plugin(watched)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
+
+    def _ask_plugin(self, watched: _Watched) -> None:
+        """What the plugin reports of capture and speculation."""
+        try:
+            states = self._engine.tide_states(timeout=5.0)
+        except Exception:  # no answer is no news
+            return
+        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
+        self._post(CaptureLooked(failures[0] if failures else None))
+        self._post(Speculates(watched.generation, states[0].get("speculation") if states else None))
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():
@@ -134,16 +144,6 @@ class Watchers:
             figures = tokens = None
         self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
         self.figures = figures if self._watched is watched else None
-
-    def _look_inside(self, watched: _Watched) -> None:
-        """Ask the plugin whether it still captures, and how it speculates."""
-        try:
-            states = self._engine.tide_states(timeout=5.0)
-        except Exception:  # no answer is no news
-            return
-        failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
-        self._post(CaptureLooked(failures[0] if failures else None))
-        self._post(Speculates(watched.generation, states[0].get("speculation") if states else None))
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,8 @@ class SpeculationControl:
             self._reason = None
         steps = (result.speculative_num_draft_tokens or 1) - 1
         correct = result.num_correct_drafts_per_req_cpu
+        if self._adaptive:
+            _count_full_rounds(reqs, correct if steps == self.rules.most_steps else None)
         if steps and correct:
             accepted = [n for n, req in zip(correct, reqs, strict=True) if not req.rid.startswith(OWN_REQUEST_PREFIXES)]
             self._counts = self._counts.observe(accepted, steps, float("inf"))
@@ -251,6 +253,16 @@ class SpeculationControl:
     def _take(self, profile: Profile | None) -> None:
         self._profile = profile
         self._times = RoundTimes(profile.cells) if profile else None
+
+
+def _count_full_rounds(reqs, correct: list[int] | None) -> None:
+    """Notes on each request its rounds at the largest number of steps and what was right in them; None: not one.
+
+    The acceptance length that drafts are judged by is that of these rounds, as the gate's is.
+    """
+    for i, req in enumerate(reqs):
+        rounds, right = getattr(req, "tide_full_rounds", (0, 0))
+        req.tide_full_rounds = (rounds, right) if correct is None else (rounds + 1, right + correct[i])
 
 
 def install(worker, config: EngineConfig, version: int) -> SpeculationControl:
