@@ -63,12 +63,13 @@ def plain_outputs(checkpoint: Path, prompt_ids: list[list[int]], tmp_path_factor
 def appliance(
     checkpoint: Path, cache: Path, plain_outputs: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Appliance]:
-    """Engine and trainer, fp32; short cycles; the first one is due after the traffic of test_engine.py."""
+    """Engine and trainer, fp32; short cycles, none of which begins before test_loop.py lets it."""
     made = Appliance(tmp_path_factory.mktemp("appliance"), cache)
     made.tide(
         *("up", "--detach", "--wait", "--port", made.port, "--dtype", "float32", "--spool-size", "128MiB"),
         *("--cycle-tokens", 12000, "--cycle-seconds", 45),
         held_out_share=0.25,
     )
+    made.tide("train", "pause")
     yield made
     made.tide("down", check=False)

@@ -29,6 +29,7 @@ def test_traffic_makes_a_better_draft_that_is_served(appliance: Appliance) -> No
     store = DraftStore(appliance.state / "drafts")
     known = store.latest()
     prompts = generate(seed=3)
+    appliance.tide("train", "resume")
     deadline = time.monotonic() + LOOP_SECONDS
     while appliance.status()["drafts"]["served"] <= known:
         assert time.monotonic() < deadline, f"no new draft: {appliance.tide('events').stdout}"
