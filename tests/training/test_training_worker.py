@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
 
 from tide_cli.drafts.checks import publish_foreign
@@ -88,6 +90,18 @@ def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], Worker]]:
         worker.close()
 
 
+def publish_spoilt(store: DraftStore, folder: Path) -> int:
+    """Version 1 once more, with values that no engine would take."""
+    folder.mkdir()
+    tensors = read_draft(store.path(1))
+    tensors["fc.weight"] = tensors["fc.weight"] * float("nan")
+    save_file(tensors, folder / "model.safetensors")
+    shutil.copy(store.path(1) / "config.json", folder)
+    manifest = store.manifest(1)
+    fields = {name: getattr(manifest, name) for name in ("target", "target_revision", "vocab_map_hash")}
+    return store.publish(folder, parent=1, samples=0, tokens=0, gate=None, **fields)
+
+
 def test_a_life_of_cycles(
     target: Target, config: TrainingConfig, day_zero: Path, start: Callable[[TrainingConfig], Worker]
 ) -> None:
@@ -127,9 +141,11 @@ def test_a_life_of_cycles(
     assert not list(config.state.glob("candidate-*"))
 
     # the traffic has changed back: the version that was published suits it better than the one before
+    spoilt = publish_spoilt(store, config.state / "spoilt")
     worker.send(cmd="choose", served=0, bad=[])
     pool = worker.until("pool")[-1]
     assert (pool["version"], pool["served"]) == (1, 0), pool
+    assert spoilt not in [walked["version"] for walked in pool["walked"]]
     worker.send(cmd="choose", served=1, bad=[])
     assert worker.until("pool")[-1]["version"] is None
     worker.send(cmd="choose", served=0, bad=[1])

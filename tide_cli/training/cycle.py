@@ -16,7 +16,7 @@ from tide_cli.adaptation.gate import GateDecision
 from tide_cli.adaptation.pool import Kept, walk_order
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import plan_pass
@@ -104,7 +104,7 @@ class Cycles:
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = {served: self._tensors(served)} | self._kept(served, bad)
+            drafts = self._drafts(served, bad)
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
             walked = [{"version": kept} | _figures(gate) for kept, gate in decision.gates.items()]
@@ -113,13 +113,17 @@ class Cycles:
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
 
-    def _kept(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
+    def _drafts(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The served version and the kept ones that are to be walked; what the engine would refuse is left out."""
         manifests = {version: self._store.manifest(version) for version in self._store.versions()}
         kept = [Kept(version, manifest.parent, manifest.vocab_map_hash, {}) for version, manifest in manifests.items()]
-        drafts = {}
+        drafts = {served: self._tensors(served)}
+        expected = draft_kinds(drafts[served])
         for version in walk_order(kept, served, _POOL, bad).versions:
             with suppress(TideError):
-                drafts[version] = self._tensors(version)
+                tensors = self._tensors(version)
+                check_draft(tensors, expected)
+                drafts[version] = tensors
         return drafts
 
     def save(self) -> None:
