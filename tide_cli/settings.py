@@ -78,7 +78,9 @@ class Settings(BaseSettings):
     gpus: str | None = Field(None, description="GPUs that may be used, e.g. 0-3, or 'cpu'; none: all of them")
     serve_gpus: str | None = Field(None, description="GPUs of the engine, e.g. 0,1; none: chosen by the plan")
     train_gpus: str | None = Field(None, description="GPU of the trainer, or 'cpu'; none: chosen by the plan")
-    tp: int | None = Field(None, ge=1, description="GPUs one copy of the target is spread over; none: by the plan")
+    tp: int | None = Field(
+        None, ge=1, le=1024, description="GPUs one copy of the target is spread over; none: by the plan"
+    )
     serve_cores: str | None = Field(None, description="CPU cores of the engine, e.g. 0-3; none: chosen by the plan")
     train_cores: str | None = Field(None, description="CPU cores of the trainer; none: chosen by the plan")
 
@@ -137,6 +139,13 @@ class Settings(BaseSettings):
         words = {"true": "auto", "false": "off"}
         return words.get(value.lower(), int(value) if value.isdecimal() else value) if isinstance(value, str) else value
 
+    @field_validator("state_dir", "cache_dir", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, str) and (not value or "\0" in value):
+            raise ValueError("it names no folder")
+        return value
+
     @field_validator("state_dir", "cache_dir", mode="after")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
@@ -185,7 +194,7 @@ def _read_file(config: Path | None) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"cannot read the settings file {path}", why=reason, remedy="mend it or pass --config FILE"

@@ -130,7 +130,7 @@ def logs(
 def events(
     state_dir: StateDir = None,
     config: Config = None,
-    newest: Annotated[int, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = 50,
+    newest: Annotated[int, typer.Option("--newest", "-n", min=1, max=10**6, help="At most so many, the newest.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
     json: Json = False,
 ) -> None:

@@ -99,7 +99,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 
 @spool_app.command("show")
 def show(
-    sample: Annotated[int, typer.Argument(metavar="ID", help="As `tide spool ls` gives it.")],
+    sample: Annotated[int, typer.Argument(metavar="ID", max=2**62, help="As `tide spool ls` gives it.")],
     text: Annotated[bool, typer.Option("--text", help="Also print the prompt and the answer.")] = False,
     target: Annotated[
         str | None,

@@ -150,7 +150,9 @@ def erase(
     from tide_cli.spool.erase import Which
 
     if (bool(samples) + everything + (older_than is not None)) != 1:
-        raise UsageError("say which samples: IDs, --older-than AGE or --all", remedy="`tide spool ls` lists them")
+        raise UsageError(
+            "say which samples, in one way: IDs, --older-than AGE or --all", remedy="`tide spool ls` lists them"
+        )
     paths = appliance_paths(state_dir, config)
     which = Which(everything, tuple(samples or ()), None if older_than is None else time.time() - older_than)
     if not yes and not _confirmed(paths, which):
@@ -159,6 +161,8 @@ def erase(
     done = _erase(paths, which)
     if which.ids and not done["samples"] and not done["reservoir"]:
         raise TideError("there is no such sample", remedy="`tide spool ls` lists what there is")
+    if missing := len(set(which.ids)) - max(done["samples"], done["reservoir"]) if which.ids else 0:
+        complain([f"{many(missing, 'sample')} of those named {'is' if missing == 1 else 'are'} not there"])
     if json:
         print_json(done)
         return 0

@@ -41,7 +41,9 @@ Draft = Annotated[
     int | None,
     typer.Option("--draft", parser=_parse_draft, metavar="VERSION", help="Only samples served with this draft."),
 ]
-MinTokens = Annotated[int, typer.Option("--min-tokens", min=0, help="Only samples of at least so many tokens.")]
+MinTokens = Annotated[
+    int, typer.Option("--min-tokens", min=0, max=2**31, help="Only samples of at least so many tokens.")
+]
 
 
 def chosen(

@@ -64,7 +64,7 @@ def version_name(version: int) -> str:
 
 def parse_version(text: str) -> int:
     """'v0007' or '7' -> 7. UsageError on anything else."""
-    match = re.fullmatch(r"v?(\d+)", text.strip(), re.ASCII)
+    match = re.fullmatch(r"v?(\d{1,9})", text.strip(), re.ASCII)
     if not match:
         raise UsageError(f"{text!r} is not a draft version", remedy="write for example v0007 or 7")
     return int(match[1])

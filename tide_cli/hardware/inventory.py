@@ -150,7 +150,7 @@ class Inventory:
         """The inverse of `to_json`, lenient about what may be left out. Raises UsageError naming what is wrong."""
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _malformed(f"it is not JSON: {error}") from None
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise _malformed(f"it must be an object with version {VERSION}")
@@ -161,11 +161,11 @@ class Inventory:
                 links=tuple(_read_link(link) for link in values.get("links", ())),
                 disk_free=None if values.get("disk_free") is None else parse_size(values["disk_free"]),
             )
+            return _checked(inventory)
         except KeyError as error:
             raise _malformed(f"{error} is missing") from None
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise _malformed(str(error)) from None
-        return _checked(inventory)
 
 
 def _without(gpu: Gpu, pids: Collection[int]) -> Gpu:

@@ -19,11 +19,13 @@ from tide_cli.errors import TideError
 from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
 from tide_cli.spool.figures import read_ring
 from tide_cli.spool.index import SpoolIndex
-from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 from tide_cli.spool.upkeep import Tick
 from tide_cli.spool.writer import SpoolWriter
+
+_LATEST = 1e11  # unix seconds; a later time is no time
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def read_export(folder: Path) -> Export:
     path = folder / MANIFEST_FILE
     try:
         manifest = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _no_export(folder, getattr(error, "strerror", None) or str(error)) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _no_export(folder, f"{path} is not the manifest of one")
@@ -99,7 +101,11 @@ def open_spool(
         with closing(SpoolIndex.open(spool)) as index:
             present = index.samples()
     known = {(info.run, info.created) for info in present}
-    samples = [sample for sample in export.samples if (sample.info.run, sample.info.created) not in known]
+    samples = []
+    for sample in export.samples:
+        if (name := (sample.info.run, sample.info.created)) not in known:
+            known.add(name)
+            samples.append(sample)
     infos = [sample.info for sample in samples]
     needed = sum(layout.pages_for(info.prefix_missing % layout.page_tokens + info.tokens) for info in infos)
     free = pages - len({page for info in present for page in info.pages})
@@ -175,7 +181,7 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
             continue
         value = entry[field.name]
         kind = {"run": str, "split": str, "created": float}.get(field.name, int)
-        if type(value) is not kind or (kind is int and value < 0):
+        if type(value) is not kind or not _possible(value):
             raise ValueError(f"{entry['file']}: {field.name} is {value!r}")
         values[field.name] = value
     info = SampleInfo(**values)
@@ -184,10 +190,19 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     return ExportedSample(path, str(entry["sha256"]), info)
 
 
+def _possible(value: float | str) -> bool:
+    """Whether the ring can hold a figure, and the index a time, like this one."""
+    if isinstance(value, str):
+        return len(value.encode()) <= PAGE_ENTRY["run"].itemsize and "\0" not in value
+    return 0 <= value < (2**31 if isinstance(value, int) else _LATEST)  # NaN is in no range
+
+
 def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
     """(ids [T] int64, aux [T, 3H], final [T, H] bfloat16) of a file. TideError where they are not what they should."""
     info, path = sample.info, sample.path
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise ValueError("it is no file" if path.exists() else "it does not exist")
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != sample.sha256:
             raise ValueError("its SHA-256 is not that of the manifest")
@@ -210,8 +225,10 @@ def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
         raise _wrong(path, error.strerror or str(error)) from None
     except KeyError as error:
         raise _wrong(path, f"it has no {error.args[0]}") from None
-    except (ValueError, TypeError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise _wrong(path, str(error).partition("\n")[0]) from None
+    except pickle.UnpicklingError:
+        raise _wrong(path, "it holds other things than tensors") from None
+    except (ValueError, TypeError, AttributeError, RuntimeError, EOFError) as error:
+        raise _wrong(path, str(error).partition("\n")[0] or type(error).__name__) from None
     return ids, tensors["aux_hidden_state"][0], tensors["hidden_state"][0]
 
 
