@@ -229,6 +229,10 @@ def change_manifest(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda m: m["samples"][0].update(split="both"), "contradict"),
         (lambda m: m["samples"][0].update(prompt_tokens=999), "contradict"),
         (lambda m: m.update(samples=[1]), "manifest.json"),
+        (lambda m: m["samples"][0].update(created=float("nan")), "created is nan"),
+        (lambda m: m["samples"][0].update(created=1e300), "created is 1e+300"),
+        (lambda m: m["samples"][0].update(accepted=10**30), "accepted is 1000"),
+        (lambda m: m["samples"][0].update(run="r" * 49), "run is"),
     ],
 )
 def test_a_wrong_manifest_is_refused(exported, change, words: str):
@@ -236,6 +240,11 @@ def test_a_wrong_manifest_is_refused(exported, change, words: str):
     with pytest.raises(TideError, match="is no export") as caught:
         read_export(exported)
     assert words in caught.value.why
+
+
+def test_a_sample_that_is_named_twice_comes_once(exported, tmp_path):
+    change_manifest(exported, lambda manifest: manifest["samples"].append(manifest["samples"][0]))
+    assert vars(take(exported, tmp_path / "other" / "spool")) == {"samples": 6, "tokens": 63, "known": 1, "dropped": 0}
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):
