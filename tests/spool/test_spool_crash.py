@@ -18,7 +18,7 @@ import tide_cli
 from tide_cli.spool.reader import SpoolReader
 
 CHILD = Path(__file__).with_name("writing_child.py")
-ROUNDS = int(os.environ.get("TIDE_TEST_ROUNDS", "60"))  # kills; more of them hit more places
+ROUNDS = int(os.environ.get("TIDE_TEST_ROUNDS", "30"))  # kills; more of them hit more places
 
 
 class Log:
