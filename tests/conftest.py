@@ -18,7 +18,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for name in [
-    name for name in os.environ if name.startswith("TIDE_") and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES")
+    name
+    for name in os.environ
+    if name.startswith("TIDE_") and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES", "TIDE_TEST_ROUNDS")
 ]:
     del os.environ[name]  # the tests choose their own settings
 
