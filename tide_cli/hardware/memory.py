@@ -19,8 +19,7 @@ PREFILL_STEPS = (8192, 4096, 2048)
 # SGLang reserves 512 MiB, and 1.5 MiB for each token of a prefill step (memory_hook.py).
 _ACTIVATIONS, _ACTIVATION_OF_TOKEN = 512 * MIB, 3 * MIB // 2
 # SGLang reserves 2 MiB for each request of the largest decode graph and 8 MiB for each prefill graph. Target, draft and
-# draft-extend each have decode graphs of their own, and once more for each number of draft steps. 100 prefill graphs:
-# more than it captures up to 8,192 tokens.
+# draft-extend each have decode graphs of their own. 100 prefill graphs: more than it captures up to 8,192 tokens.
 _GRAPH_OF_REQUEST, _GRAPH_KINDS, _PREFILL_GRAPHS = 2 * MIB, 3, 100 * 8 * MIB
 # Allowances: the driver's context and libraries; NCCL's buffers where several GPUs work together.
 _CONTEXT, _COLLECTIVES = 512 * MIB, 512 * MIB
@@ -75,13 +74,12 @@ def engine_parts(
     shape: TargetShape, draft: DraftShape | None, wishes: Wishes, *, tp: int, prefill_tokens: int
 ) -> tuple[Part, ...]:
     """What the engine takes on each of `tp` GPUs besides the KV cache."""
-    graphs = _GRAPH_KINDS * wishes.step_counts if draft else 1
     captured = _CAPTURED_FORWARDS * prefill_tokens * 8 * shape.hidden_size  # 4H columns of bfloat16 a token
     parts = {
         "target weights": _ceil(served_weight_bytes(shape, wishes.serving_bytes), tp),
         "expert padding": _expert_padding(shape, tp),
         "draft weights": _ceil(draft.parameters * wishes.draft_bytes, tp) if draft else 0,
-        "CUDA graphs": wishes.requests * _GRAPH_OF_REQUEST * graphs + _PREFILL_GRAPHS,
+        "CUDA graphs": wishes.requests * _GRAPH_OF_REQUEST * (_GRAPH_KINDS if draft else 1) + _PREFILL_GRAPHS,
         "activations": _ACTIVATIONS + prefill_tokens * _ACTIVATION_OF_TOKEN + tp * GIB // 8,
         "captured states": captured if draft else 0,
         "driver and libraries": _CONTEXT + (_COLLECTIVES if tp > 1 else 0),

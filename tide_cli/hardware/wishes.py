@@ -28,7 +28,6 @@ class Wishes:
     requests: int = 8
     total_tokens: int | None = None  # tokens of the KV cache
     draft_steps: int = 3
-    step_counts: int = 1  # numbers of draft steps that the engine is ready for, 0 among them where it may choose
     batch_tokens: int = 2048  # of the largest training batch: a single sample may exceed a batch
     serving_bytes: int = 2  # of an unquantised weight as served
     draft_bytes: int = 2  # of a published draft's weight
@@ -62,7 +61,6 @@ class Wishes:
             requests=settings.max_running_requests,
             total_tokens=settings.max_total_tokens,
             draft_steps=settings.draft_steps,
-            step_counts=settings.draft_steps + 1 if settings.speculation == "auto" else 1,
             batch_tokens=max(settings.batch_tokens, settings.max_sample_tokens),
             serving_bytes=4 if settings.dtype == "float32" else 2,
             draft_bytes=4 if settings.dtype == "float32" else 2,
