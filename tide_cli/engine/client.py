@@ -58,17 +58,19 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
-    def set_state(self, timeout: float = 30.0, **values: float) -> None:
-        """What the plugin's handlers take: tide_draft, tide_steps, tide_profile. Raises httpx.HTTPError."""
+    def set_state(self, timeout: float = 30.0, **values: float) -> Any:
+        """What the plugin's handlers take: tide_draft, tide_erase, tide_steps, tide_profile; returns SGLang's answer.
+
+        Raises httpx.HTTPError.
+        """
         answer = self._http.post("/set_internal_state", json={"server_args": values}, timeout=timeout)
-        answer.raise_for_status()
+        return answer.raise_for_status().json()
 
     def erase(self, folder: Path, which: Which, timeout: float = 600.0) -> Erased:
         """Erases stored samples of the spool in `folder`, which this engine holds. TideError where it does not."""
         number = ask(folder, which)
         try:
-            answer = self._http.post("/set_internal_state", json={"server_args": {"tide_erase": number}})
-            accepted = answer.raise_for_status().json()
+            accepted = self.set_state(tide_erase=number)
         except httpx.HTTPError as error:
             withdraw(folder, number)
             raise TideError("the engine did not answer the request to erase samples", why=str(error)) from None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tide_cli.supervisor.procfs import ProcessStat, environment_has, process_stat, processes, same_process
+from tide_cli.supervisor.procfs import ProcessStat, environment, environment_has, process_stat, processes, same_process
 
 _APPLIANCE = "TIDE_APPLIANCE"
 _CHILD = "TIDE_CHILD"
@@ -44,11 +44,7 @@ class Mark:
 
 def belongs_to_appliance(pid: int) -> bool:
     """Whether the process carries the mark of any appliance."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return any(entry.startswith(f"{_APPLIANCE}=".encode()) for entry in environment)
+    return any(entry.startswith(f"{_APPLIANCE}=".encode()) for entry in environment(pid))
 
 
 def find_family(mark: Mark, group: int | None = None) -> list[ProcessStat]:

@@ -54,7 +54,7 @@ class Performance:
             self.watch = Watch(version, previous, figures.get("candidate_al"), figures.get("served_al"), before=before)
 
     def observe(self, requests: Iterable[ServedRequest]) -> list[Finding]:
-        """More requests have ended. After a rollback was found, nothing is until the version has changed."""
+        """More requests have ended; those of another version than the served one began before a swap."""
         findings: list[Finding] = []
         for request in requests:
             if request.version != self._served:

@@ -51,13 +51,18 @@ def processes() -> Iterator[ProcessStat]:
                 yield stat
 
 
+def environment(pid: int) -> list[bytes]:
+    """The NAME=value entries the process was started with; none where they may not be read."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def environment_has(pid: int, entries: tuple[bytes, ...]) -> bool:
     """Whether the environment the process was started with holds all of these NAME=value entries (at least one)."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return bool(entries) and all(entry in environment for entry in entries)
+    found = environment(pid)
+    return bool(entries) and all(entry in found for entry in entries)
 
 
 def memory_kills() -> int:
