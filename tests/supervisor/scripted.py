@@ -32,6 +32,8 @@ TARGET = {
 SPECULATION = {
     "adaptive": True, "max_running_requests": 4, "steps": 3, "reason": "it pays", "batch": 1, "speedup": 1.5,
     "acceptance": [0.5, 0.25], "probe_share": 0.01, "rounds": {"3": 9}, "measuring": False,
+    "judged": [20, 10], "accepted": [10, 4], "drift": 0.0,
+    "now": [{"batch": 1, "seconds": [0.05, 0.0625], "speedups": [1.0, 1.5]}],
 }  # fmt: skip
 PROFILE = {
     "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
@@ -85,6 +87,7 @@ class Engine(BaseHTTPRequestHandler):
         else:
             state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
             state["speculation"] = SPECULATION | {"profile": Engine.profile}
+            state["fill"] = 0.25
             self._answer(json.dumps({"internal_states": [{"tide": state}]}).encode())
 
     def do_POST(self) -> None:

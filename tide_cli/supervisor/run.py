@@ -98,7 +98,9 @@ class Supervisor:
             RestartPolicy(limit=settings.restart_limit),
         )
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(engine, self._paths, self._queue.put, settings.hang_timeout)
+        self._watchers = Watchers(
+            engine, self._paths, workshop.plan, self._queue.put, settings.hang_timeout, lambda seen: None
+        )
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
@@ -302,7 +304,7 @@ class Supervisor:
             self._workshop,
             self.core,
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
-            self._watchers.figures,
+            self._watchers.seen,
             self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
             list(self._recent),
             self._begun,
