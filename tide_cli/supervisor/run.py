@@ -51,6 +51,7 @@ from tide_cli.supervisor.messages import (
     Tell,
     Terminate,
     Tick,
+    Told,
     TrainAsked,
     TrainerSaid,
     UseAsked,
@@ -58,6 +59,7 @@ from tide_cli.supervisor.messages import (
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.supervisor.procfs import ProcessStat, memory_kills
+from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -98,9 +100,8 @@ class Supervisor:
             RestartPolicy(limit=settings.restart_limit),
         )
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(
-            engine, self._paths, workshop.plan, self._queue.put, settings.hang_timeout, lambda seen: None
-        )
+        recorder = Recorder(self._paths, self.status, lambda text: self._queue.put(Told("history", text)))
+        self._watchers = Watchers(engine, self._paths, workshop.plan, self._queue.put, settings.hang_timeout, recorder)
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
@@ -120,6 +121,10 @@ class Supervisor:
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]:
         """Rows of the events table in order of time."""
         return read_events(self._paths.database, after=after, newest=newest)
+
+    def history(self, since: float, step: str) -> dict[str, Any]:
+        """The last `since` seconds; see `take_history`."""
+        return take_history(self._paths, since, step)
 
     def stop(self, by: str) -> None:
         self._queue.put(StopAsked(by))

@@ -35,6 +35,7 @@ from tide_cli.telemetry.totals import newest_request, served_requests, spool_tot
 _PROBE_EVERY = 1.0  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
 _ASK_EVERY = 10  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
+_CLOSED_WITHIN = 2.0  # seconds; whoever asks an engine that hangs is not waited for
 _DEVICES_EVERY = 2  # of so many looks one is at the devices
 
 
@@ -63,11 +64,15 @@ class Seen:
     devices: Sequence[Mapping[str, Any]] = ()
 
 
-class Watchers:
-    """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`.
+class Looker(Protocol):
+    """Who is told of each look, once a second of the wall clock, and of the last; by the thread that looks."""
 
-    on_look is called after each look, once a second of the wall clock, from the thread that looks.
-    """
+    def look(self, seen: Seen) -> None: ...
+    def close(self) -> None: ...
+
+
+class Watchers:
+    """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`."""
 
     def __init__(
         self,
@@ -76,10 +81,10 @@ class Watchers:
         plan: Plan,
         post: Callable[[Message], None],
         hang_timeout: float,
-        on_look: Callable[[Seen], None],
+        looker: Looker,
     ) -> None:
         self._engine, self._paths, self._post, self._hang_timeout = engine, paths, post, hang_timeout
-        self._on_look = on_look
+        self._looker = looker
         self._meter = LoadMeter()
         self._devices = DeviceMeter(plan)
         self._closed = threading.Event()
@@ -90,10 +95,12 @@ class Watchers:
 
     def start(self) -> None:
         """Begin to look at figures, totals and the size of the logs."""
-        threading.Thread(target=self._look, name="look", daemon=True).start()
+        self._looking = threading.Thread(target=self._look, name="look", daemon=True)
+        self._looking.start()
 
     def close(self) -> None:
         self._closed.set()
+        self._looking.join(timeout=_CLOSED_WITHIN)
 
     def probe(self, generation: int) -> None:
         """Ask for a token until one comes, or until another start of the engine is waited for."""
@@ -155,9 +162,10 @@ class Watchers:
                     self._ask_plugin(watched)
             if looks % _DEVICES_EVERY == 0:
                 self.seen = replace(self.seen, devices=self._devices.look())
-            self._on_look(self.seen)
+            self._looker.look(self.seen)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
+        self._looker.close()
 
     def _ask_plugin(self, watched: _Watched) -> None:
         """What the plugin reports of capture and speculation."""
