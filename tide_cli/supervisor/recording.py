@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from tide_cli.paths import Paths
 from tide_cli.supervisor.journal import read_events
 from tide_cli.supervisor.watchers import Seen
 from tide_cli.telemetry.history import History, read_history, step_for
-from tide_cli.telemetry.rows import STEPS, Row
+from tide_cli.telemetry.rows import STEPS, Row, spans
 
 # events that explain a change of the figures; an engine that has become ready has been started, or started anew
 _MARKS = {"swap": "swap", "rollback": "rollback", "cycle": "cycle", "ready": "restart"}
@@ -52,10 +53,11 @@ def dropped(spool: Mapping[str, Any]) -> int:
     return sum(count for name, count in spool.items() if name.startswith("dropped_"))
 
 
-def take_history(paths: Paths, since: float, step: str = "auto") -> dict[str, Any]:
+def take_history(paths: Paths, since: float, step: str = "auto", most: int | None = None) -> dict[str, Any]:
     """The last `since` seconds: {"step", "rows", "marks"}, as docs/telemetry.md says; also without an appliance.
 
-    step: seconds of a row, 'auto' for the finest that reaches back so far. UsageError, TideError.
+    step: seconds of a row, 'auto' for the finest that reaches back so far. most: combine rows until they are about so
+    many; the step that is told is then theirs. UsageError, TideError.
     """
     if step != "auto" and step not in map(str, STEPS):
         raise UsageError(f"there is no step of {step} s", remedy="1, 10, 60 or auto")
@@ -63,10 +65,14 @@ def take_history(paths: Paths, since: float, step: str = "auto") -> dict[str, An
         raise UsageError(f"{since} seconds back is no span of time", remedy="a positive number of seconds")
     seconds = step_for(since) if step == "auto" else int(step)
     now = time.time()
+    rows = read_history(paths.history, now - since, now + 1, seconds)
+    if most is not None:
+        seconds *= max(1, math.ceil(since / seconds / most))
+        rows = spans(rows, seconds)
     events = read_events(paths.database, since=now - since)
     return {
         "step": seconds,
-        "rows": [row.figures() for row in read_history(paths.history, now - since, now + 1, seconds)],
+        "rows": [row.figures() for row in rows],
         "marks": [
             {"time": event["time"], "kind": _MARKS[event["kind"]], "text": event["text"]}
             for event in events

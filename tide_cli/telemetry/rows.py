@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from tide_cli.telemetry.load import Interval, mean_acceptance, merged, quantile
@@ -69,6 +70,12 @@ def combine(rows: Sequence[Row], time: int) -> Row:
         version=_last(rows, "version"),
         draft_steps=_last(rows, "draft_steps"),
     )
+
+
+def spans(rows: Sequence[Row], seconds: int) -> list[Row]:
+    """Rows, in order of time, combined to spans of so many seconds; empty ones are left out."""
+    grouped = groupby(rows, lambda row: row.time // seconds * seconds)
+    return [combine(list(members), begin) for begin, members in grouped]
 
 
 def _together(intervals: Sequence[Interval]) -> Interval:
