@@ -116,6 +116,9 @@ class Settings(BaseSettings):
     seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
 
     # supervisor
+    metrics_port: int | None = Field(
+        None, ge=1, le=65535, description="port on 127.0.0.1 where Prometheus reads TIDE's metrics; none: no such port"
+    )
     start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")
     hang_timeout: float = Field(120.0, gt=0, description="seconds without a token after which the engine is restarted")
     restart_limit: int = Field(5, ge=1, description="failures in a row after which a child is not started again")

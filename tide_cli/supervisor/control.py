@@ -1,8 +1,8 @@
 """The control API: HTTP over a Unix socket that only the appliance's owner can open.
 
-GET /v1/status, GET /v1/events?after=ID&newest=N, GET /v1/history?since=SECONDS&step=auto, POST /v1/stop {"now": bool},
-POST /v1/train, POST /v1/train/pause {"pause": bool}, POST /v1/restart {"children": ["engine", …]},
-POST /v1/drafts/use {"version": N}.
+GET /metrics, GET /v1/status, GET /v1/events?after=ID&newest=N, GET /v1/history?since=SECONDS&step=auto,
+POST /v1/stop {"now": bool}, POST /v1/train, POST /v1/train/pause {"pause": bool},
+POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
 A refused order answers 409 with {"error": what, "remedy": … or null}.
 """
 
@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from tide_cli.errors import TideError
+from tide_cli.telemetry.exporter import CONTENT_TYPE
 
 
 class Orders(Protocol):
@@ -29,6 +30,7 @@ class Orders(Protocol):
     def status(self) -> dict[str, Any]: ...
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]: ...
     def history(self, since: float, step: str) -> dict[str, Any]: ...
+    def metrics(self) -> bytes: ...
     def stop(self, by: str) -> None: ...
     def kill(self) -> None: ...
     def train_now(self) -> str: ...
@@ -74,6 +76,10 @@ def control_app(orders: Orders) -> FastAPI:
     def history(since: float = 900.0, step: str = "auto") -> Response:
         # made here: FastAPI would look at each of thousands of rows before it writes them
         return Response(json.dumps(orders.history(since, step)), media_type="application/json")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(orders.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     @app.post("/v1/stop")
     def stop(order: StopOrder) -> dict[str, str]:

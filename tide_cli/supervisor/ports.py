@@ -7,6 +7,7 @@ import socket
 
 from tide_cli.errors import UsageError
 
+LOOPBACK = "127.0.0.1"
 _NEARBY = 200  # ports tried after a taken one, before any free one is named
 
 
@@ -25,6 +26,15 @@ def check_port(host: str, port: int) -> None:
         raise UsageError(
             f"cannot listen on {host}", why=reason, remedy="--host takes an address of this machine"
         ) from None
+
+
+def check_metrics_port(port: int) -> None:
+    """Raises UsageError where TIDE's metrics could not be given out there."""
+    try:
+        _bind(LOOPBACK, port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"metrics_port: cannot listen on port {port}", why=why, remedy="choose another") from None
 
 
 def _bind(host: str, port: int) -> int:

@@ -24,7 +24,7 @@ from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events, was_paused
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
-from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
+from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
 from tide_cli.supervisor.messages import (
     ENGINE,
     TRAINER,
@@ -63,6 +63,7 @@ from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
+from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
@@ -107,6 +108,8 @@ class Supervisor:
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
         self._engine_start: EngineStart | None = None
         self._begun = time.time()
+        self._tally = Tally()
+        self.exporter = Exporter(self.status, self._tally, list(State))
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
         self._watched = 0  # generation of the engine that is looked after
@@ -125,6 +128,10 @@ class Supervisor:
     def history(self, since: float, step: str) -> dict[str, Any]:
         """The last `since` seconds; see `take_history`."""
         return take_history(self._paths, since, step)
+
+    def metrics(self) -> bytes:
+        """TIDE's own, in Prometheus' text format."""
+        return self.exporter.page()
 
     def stop(self, by: str) -> None:
         self._queue.put(StopAsked(by))
@@ -279,6 +286,7 @@ class Supervisor:
         event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}
         event = self._write(lambda: self._journal.note(note.kind, note.text, note.data)) or event
         self._recent.append(event)
+        self._tally.count(note.kind, note.data)
         self._on_event(event)
 
     def _record(self, children: dict[str, ProcessStat | None]) -> None:
