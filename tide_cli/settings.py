@@ -29,6 +29,7 @@ _OTHER_VARIABLES = {
     "TIDE_WORKLOADS",
     "TIDE_TEST_SAMPLES",
     "TIDE_TEST_ROUNDS",
+    *(f"TIDE_EVENT_{name}" for name in ("ID", "TIME", "KIND", "TEXT", "DATA")),  # what on_event is told
 }
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -116,6 +117,9 @@ class Settings(BaseSettings):
     seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
 
     # supervisor
+    on_event: str | None = Field(
+        None, min_length=1, description="shell command that is run for each event, with TIDE_EVENT_* in its environment"
+    )
     metrics_port: int | None = Field(
         None, ge=1, le=65535, description="port on 127.0.0.1 where Prometheus reads TIDE's metrics; none: no such port"
     )

@@ -18,6 +18,7 @@ from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
@@ -56,6 +57,7 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.notify import Notifier
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.supervisor.procfs import ProcessStat, memory_kills
@@ -108,6 +110,7 @@ class Supervisor:
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
         self._engine_start: EngineStart | None = None
         self._begun = time.time()
+        self._notifier = Notifier(settings.on_event, self._paths, lambda text: self._queue.put(Told(notify.NAME, text)))
         self._tally = Tally()
         self.exporter = Exporter(self.status, self._tally, list(State))
         self._status: dict[str, Any] = {}
@@ -203,6 +206,7 @@ class Supervisor:
                 self._refresh()
         finally:
             self._watchers.close()
+            self._notifier.close()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_result((False, "the appliance is ending"))
@@ -287,6 +291,7 @@ class Supervisor:
         event = self._write(lambda: self._journal.note(note.kind, note.text, note.data)) or event
         self._recent.append(event)
         self._tally.count(note.kind, note.data)
+        self._notifier.tell(event)
         self._on_event(event)
 
     def _record(self, children: dict[str, ProcessStat | None]) -> None:
