@@ -2,8 +2,8 @@
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
 programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, refuses every swap
-when FOLDER/refuse exists, gives no token while FOLDER/mute exists, and ends at once with the words in FOLDER/crash. The
-supervisor's wall clock is off by the seconds in FOLDER/clock.
+when FOLDER/refuse exists, gives no token while FOLDER/mute exists, ends at once with the words in FOLDER/crash, and has FOLDER/metrics for its
+page of metrics. The supervisor's wall clock is off by the seconds in FOLDER/clock.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ PROFILE = {
 }
 
 
+METRICS = b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n'
+
+
 def make_target(folder: Path) -> Path:
     """A checkpoint folder with a shape and no weights to speak of."""
     target = folder / "tiny"
@@ -83,7 +86,8 @@ class Engine(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
-            self._answer(b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n')
+            page = self.folder / "metrics"
+            self._answer(page.read_bytes() if page.exists() else METRICS)
         else:
             state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
             state["speculation"] = SPECULATION | {"profile": Engine.profile}
