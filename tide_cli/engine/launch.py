@@ -51,6 +51,7 @@ def engine_command(
     config = EngineConfig(
         speculation=settings.speculates,
         capture=settings.speculates and settings.capture,
+        cores=plan.serve.cores,
         run=run,
         target=target.name,
         hidden_size=target.hidden_size,

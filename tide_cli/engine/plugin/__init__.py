@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.hardware.affinity import keep_to
 
 
 def load() -> None:
@@ -34,3 +37,6 @@ def load() -> None:
         from tide_cli.engine.plugin import install
 
         install.install(config)
+    if on_cpu and multiprocessing.parent_process() is not None:
+        # scheduler and detokenizer, with their imports behind them; the launcher has not begun those two yet
+        keep_to(config.cores)
