@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import torch
 from engines import Appliance, in_parallel
@@ -43,15 +45,16 @@ def test_captured_states_are_those_of_the_target(
     long = [token for ids in prompt_ids for token in ids][: CHUNK + 600]
     (answer,) = appliance.greedy([long], 4, 1, "chunked")
     texts = [ids + out for ids, out in zip([*prompt_ids, long], [*plain_outputs, answer["output_ids"]], strict=True)]
+    expected = functools.cache(lambda text: reference_states(model, texts[text]))
     reader = SpoolReader.open(appliance.state / "spool")
     compared = chunked = 0
     for sample in all_samples(reader, until_tokens=long[-8:]):
         tokens, missing = sample.tokens.tolist(), sample.info.prefix_missing
-        text = next(text for text in texts if text[missing : missing + len(tokens)] == tokens)
-        aux, final = reference_states(model, text[: missing + len(tokens)])
+        rows = slice(missing, missing + len(tokens))
+        aux, final = expected(next(i for i, text in enumerate(texts) if text[rows] == tokens))
         # the spool rounds to bfloat16, which keeps 8 bits
-        torch.testing.assert_close(sample.aux.float(), aux[missing:], rtol=2**-8, atol=2e-2)
-        torch.testing.assert_close(sample.final.float(), final[missing:], rtol=2**-8, atol=2e-2)
+        torch.testing.assert_close(sample.aux.float(), aux[rows], rtol=2**-8, atol=2e-2)
+        torch.testing.assert_close(sample.final.float(), final[rows], rtol=2**-8, atol=2e-2)
         compared += 1
         chunked += len(tokens) + missing > CHUNK
     assert compared >= 2 * len(prompt_ids)
@@ -299,6 +302,19 @@ def test_the_phases_of_the_start_are_told(appliance: Appliance) -> None:
     assert list(phases)[-6:] == ["imports", "devices", "weights", "kv_cache", "warm_up", "first_token"]
     spent = sum(phases[phase] for phase in list(phases)[-6:])
     assert spent == pytest.approx(ready["data"]["seconds"], abs=2)  # its stamps are whole seconds
+    # of SGLang's models only those that are served were imported: a CPU cannot import some of the others
+    assert "error when loading sglang.srt.models" not in (appliance.state / "logs" / "engine.log").read_text()
+
+
+def test_the_engine_has_settled_on_cores_that_are_not_the_trainers(appliance: Appliance) -> None:
+    children = appliance.status()["children"]
+    trainer = psutil.Process(children["trainer"]["pid"]).cpu_affinity()
+    launcher = psutil.Process(children["engine"]["pid"])
+    parts = [launcher, *launcher.children(recursive=True)]
+    assert len(parts) >= 3
+    threads = [thread.id for part in parts for thread in part.threads()]
+    cores = set().union(*(os.sched_getaffinity(thread) for thread in threads))
+    assert cores.isdisjoint(trainer) or len(os.sched_getaffinity(0)) == 1
 
 
 def test_arguments_that_sglang_does_not_know_end_the_start_at_once(cache: Path, tmp_path: Path) -> None:

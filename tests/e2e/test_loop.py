@@ -70,7 +70,7 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     last = max(info.id for info in reader.samples())
     prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=11), 12)]
     appliance.set_steps(3)  # as the walk drafts, whatever the policy would choose
-    in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+    in_parallel(4, [lambda m=m: chat(appliance, m) for m in prompts])
     appliance.set_steps(-1)
     infos: list = []
     while len(infos) < 12:  # the last sample becomes visible just after its answer
@@ -100,7 +100,7 @@ def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(ap
 
         def requests(over: threading.Event = over) -> None:
             prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=13), 16)]
-            in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+            in_parallel(4, [lambda m=m: chat(appliance, m) for m in prompts])
             over.set()
 
         in_parallel(2, [switches, requests])

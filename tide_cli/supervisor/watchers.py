@@ -29,7 +29,7 @@ from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_giv
 from tide_cli.telemetry.prometheus import parse_page
 from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
-_PROBE_EVERY = 1.0  # seconds between two attempts at a first token
+_PROBE_EVERY = 0.25  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
 _ASK_EVERY = 5  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
