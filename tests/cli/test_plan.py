@@ -62,7 +62,7 @@ def test_a_plan_as_text(tmp_path: Path) -> None:
     assert set(bars[0]) == {"."}
     assert any(line.startswith("note: GPU 0-2 stay idle") for line in lines)
     assert "env CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=4,5,6,7" in text
-    assert "sglang.launch_server" in text
+    assert "tide_cli.engine.serve" in text
 
 
 def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:

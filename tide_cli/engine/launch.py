@@ -74,7 +74,7 @@ def engine_command(
         config.write(config_file)
     on_cpu = plan.serve.device == "cpu"
     argv = [
-        *(sys.executable, "-m", "sglang.launch_server"),
+        *(sys.executable, "-m", "tide_cli.engine.serve"),
         *("--model-path", str(target.folder), "--served-model-name", target.name),
         *("--host", settings.host, "--port", str(settings.port)),
         *("--dtype", serving_dtype(settings, on_cpu)),

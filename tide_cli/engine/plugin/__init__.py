@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 
 from tide_cli.engine.plugin.config import EngineConfig
@@ -17,6 +18,14 @@ def load() -> None:
     config = EngineConfig.from_environment()
     if config is None:
         return
+    try:
+        _load(config)
+    finally:  # see tide_cli.engine.serve
+        gc.freeze()  # no collection looks at the imported modules again
+        gc.enable()
+
+
+def _load(config: EngineConfig) -> None:
     from sglang.srt.utils import is_cpu
 
     from tide_cli.engine import hook_points
