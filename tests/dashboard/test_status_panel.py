@@ -28,6 +28,7 @@ STATUS: dict[str, Any] = {
         "cycle_tokens": 6000,
         "progress": {},
     },
+    "live": {"domains": {}},
     "gate": None,
     "events": [],
 }
@@ -123,6 +124,13 @@ SPECULATION = {"adaptive": True, "steps": 3, "measuring": False, "acceptance": [
 def test_how_the_engine_speculates(state: dict[str, Any], words: str) -> None:
     assert words in shown(LATER | {"speculation": SPECULATION | state})
     assert "speculation" not in shown(LATER)
+
+
+def test_acceptance_by_domain() -> None:
+    domains = {f"d{n}": {"acceptance_length": 1 + n / 10, "requests": n} for n in range(1, 9)}
+    text = shown(LATER | {"live": {"domains": domains}})
+    assert "acceptance length d8 1.80, d7 1.70, d6 1.60, d5 1.50, d4 1.40, d3 1.30 and 2 more" in text
+    assert "by domain" not in shown(LATER)
 
 
 def test_words() -> None:

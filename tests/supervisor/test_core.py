@@ -474,6 +474,27 @@ def test_a_draft_that_does_not_keep_its_promise_is_taken_back() -> None:
     assert note.data["watch"]["forecast"] == 1.8
 
 
+def test_acceptance_by_domain_is_kept_and_told_of_the_version_that_leaves() -> None:
+    history = History().serving()
+    told = [ServedRequest(n, 0, 30 + n % 2 * 30, 20, ("code", "chat")[n % 2]) for n in range(1, 9)]
+    history.tell(Observed((*told, ServedRequest(9, 0, 60, 20))))
+    expected = {
+        "chat": {"acceptance_length": 3.0, "requests": 4},
+        "code": {"acceptance_length": 1.5, "requests": 4},
+    }
+    assert history.core.learning.performance.domains == expected
+    history.tell(UseAsked(1, 5))
+    history.tell(Swapped(5, 1))
+    assert next(note for note in history.notes if note.kind == "swap").data["domains"] == expected
+    assert history.core.learning.performance.domains == {}
+    many = [ServedRequest(n, 5, 30, 20, f"client {n}") for n in range(10, 210)]
+    history.tell(Observed((ServedRequest(300, 5, 30, 20, "code"), *many)))
+    kept = history.core.learning.performance.domains
+    assert len(kept) == 32
+    assert "client 209" in kept
+    assert "code" not in kept
+
+
 def test_a_draft_that_keeps_its_promise_is_trusted() -> None:
     history = with_a_new_draft()
     assert history.tell(requests(1, 1.8, 60, first=200)) == []

@@ -21,6 +21,7 @@ STATE_STYLES = {
     "STOPPED": "dim",
     "WAITING": "dim",
 }
+_DOMAINS_SHOWN = 6
 _QUIET = {"started", "exited"}  # events whose news the states show too
 
 
@@ -49,6 +50,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("processes", _children(status["children"])),
         ("engine", Text(_engine(status["engine"]))),
         *_speculation(status["speculation"]),
+        *_domains(status["live"]["domains"]),
         ("captured", Text(_spool(status["spool"]))),
         ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
@@ -110,6 +112,14 @@ def _speculation(state: dict[str, Any] | None) -> list[tuple[str, RenderableType
     now = f"{state['steps']} draft steps" if state["steps"] else "plain decoding"
     rates = ", ".join(f"{rate:.2f}" for rate in state["acceptance"])
     return [("speculation", Text(f"{now}   acceptance by position {rates}   {state['reason']}"))]
+
+
+def _domains(domains: dict[str, dict[str, float]]) -> list[tuple[str, RenderableType]]:
+    """Those with most requests; no row where clients name none."""
+    shown = sorted(domains, key=lambda name: (-domains[name]["requests"], name))[:_DOMAINS_SHOWN]
+    words = [f"{name} {domains[name]['acceptance_length']:.2f}" for name in shown]
+    more = f" and {len(domains) - len(shown)} more" if len(domains) > len(shown) else ""
+    return [("by domain", Text(f"acceptance length {', '.join(words)}{more}"))] if words else []
 
 
 def _spool(totals: dict[str, int]) -> str:

@@ -219,7 +219,8 @@ class Learning:
                 self._wanted = None
             note = Note("swap_refused", f"{name} not taken: {message.error}", {"version": message.version})
             return [note, *self._answer(False, f"{name} was refused: {message.error}")]
-        data = {"version": message.version, "before": self.served}
+        # what the version that leaves had come to, to be compared with
+        data = {"version": message.version, "before": self.served, "domains": self.performance.domains}
         if self._wanted == message.version:
             self._wanted = None
         self.served = message.version

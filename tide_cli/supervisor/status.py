@@ -72,6 +72,7 @@ def make_status(
         "live": {
             "acceptance_length": learning.performance.seen.length or None,
             "requests": learning.performance.seen.count,
+            "domains": learning.performance.domains,
             "on_trial": learning.performance.watch is not None,
         },
         "gate": dict(learning.last_gate) if learning.last_gate else None,

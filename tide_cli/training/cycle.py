@@ -232,5 +232,6 @@ def _figures(decision: GateDecision) -> dict[str, Any]:
         "gain": round(decision.gain, 4),
         "lower_bound": None if bound is None else round(bound, 4),
         "samples": decision.samples,
+        "domains": {name: round(gain, 4) for name, gain in decision.domains.items()},
         "reason": decision.reason,
     }

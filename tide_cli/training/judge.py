@@ -15,7 +15,7 @@ from tide_cli.training.config import TrainingConfig
 from tide_cli.training.draft_model import load_draft
 from tide_cli.training.material import Material
 from tide_cli.training.trainer import DraftTrainer
-from tide_cli.training.walk import walk
+from tide_cli.training.walk import predicted, walk
 
 _NEWEST = 24  # samples on which kept drafts are compared: few, for the traffic has just changed
 
@@ -36,7 +36,7 @@ def judge(
     check: Callable[[], None],
 ) -> Verdict:
     """Walk both drafts as they are or would be published, and decide. `check` may raise between samples."""
-    newest, old = (_readable(refs) for refs in material.held_out())
+    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out())
     walks: list[tuple[list[Walk], list[Walk]]] = []
     for tensors in (trainer.tensors(), served):
         load_draft(trainer.walker, tensors)
@@ -51,6 +51,8 @@ def judge(
         floor=config.gate_floor,
         old_candidate=old_candidate,
         old_served=old_now,
+        domains=[sample.info.domain or None for sample in newest],
+        domain_floor=config.gate_domain_floor,
     )
     enough = len(candidate) >= MINIMUM_SAMPLES
     loss = gain_lower_bound(now, candidate, confidence=config.gate_confidence, seed=config.seed) if enough else 0.0
