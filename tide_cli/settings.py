@@ -112,6 +112,13 @@ class Settings(BaseSettings):
     gate_domain_floor: float = Field(
         0.10, ge=0, description="acceptance length a candidate may lose on any one of the domains that clients name"
     )
+    vocab_coverage: float = Field(
+        0.97,
+        ge=0,
+        le=1,
+        description="share of the target's recent tokens that the draft's vocabulary must hold, else the next cycle "
+        "trains with another vocabulary; 0: never",
+    )
     drift_epsilon: float = Field(0.10, gt=0, description="fall of live acceptance length that starts a cycle at once")
     rollback_margin: float = Field(
         0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"

@@ -27,6 +27,7 @@ STATUS: dict[str, Any] = {
         "new_tokens": 0,
         "cycle_tokens": 6000,
         "progress": {},
+        "coverage": None,
     },
     "live": {"domains": {}},
     "gate": None,
@@ -50,6 +51,7 @@ LATER = STATUS | {
         "new_tokens": 10,
         "cycle_tokens": 6000,
         "progress": {"cycle": 2, "step": 7, "loss": 1.5, "tokens_s": 400.0, "elapsed_s": 30.0, "budget_s": 120.0},
+        "coverage": {"served": 0.862, "candidate": 0.99, "wanted": 0.97, "changed": 800, "tokens": 12345},
     },
     "gate": {"passed": True, "reason": "1.53 against 1.31"},
     "events": [
@@ -95,6 +97,7 @@ def test_everything_is_there() -> None:
         "v0003 served, newest v0004",
         "cycle 2, step 7, loss 1.500, 400 tok/s, 30 s of 2 min 00 s",
         "passed  1.53 against 1.31",
+        "covers 86.2% of 12,345 recent tokens",
         "share core 0",
         "v0003 is served",
         "[bold]not markup",

@@ -531,6 +531,25 @@ def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() 
     assert history.tell(Totals({"tokens": 1500})) == []
 
 
+def test_a_vocabulary_that_covers_too_little_is_told_once_and_each_change_of_it() -> None:
+    history = History().serving()
+
+    def covers(served: float, changed: int = 0) -> None:
+        values = {"candidate": 0.99, "wanted": 0.97, "changed": changed, "tokens": 1000}
+        history.tell(said("coverage", cycle=1, served=served, **values))
+
+    for served in (0.98, 0.86, 0.85, 0.99):
+        covers(served)
+    told = [note.text for note in history.notes if note.kind == "coverage"]
+    assert told == ["the draft's vocabulary covers 86.0% of 1000 recent tokens, less than 97.0%"]
+    covers(0.85, changed=300)
+    covers(0.85, changed=20)
+    told = [note.text for note in history.notes if note.kind == "coverage"]
+    assert told[1].endswith("less than 97.0%; training with 300 others: 99.0%")
+    assert len(told) == 3
+    assert history.core.learning.coverage["served"] == 0.85
+
+
 def test_cycles_that_bring_nothing_come_more_seldom() -> None:
     history = History().serving()
     starts, total = [], 0

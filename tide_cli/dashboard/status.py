@@ -55,6 +55,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
     ]
+    rows += _coverage(status["training"])
     if status["gate"]:
         rows.append(("last gate", _gate(status["gate"])))
     if status["reason"]:
@@ -71,6 +72,8 @@ def render_training(training: dict[str, Any]) -> RenderableType:
     if training["trainer"]:
         table.add_row("trainer", _children({"trainer": training["trainer"]}))
     table.add_row("training", _training(training))
+    for label, value in _coverage(training):
+        table.add_row(label, value)
     if training["gate"]:
         table.add_row("last gate", _gate(training["gate"]))
     return table
@@ -154,6 +157,15 @@ def _training(training: dict[str, Any]) -> RenderableType:
         f"{progress.get('tokens_s', 0.0):.0f} tok/s, {duration(elapsed)} of {duration(budget)}"
     )
     return Group(Text(words), ProgressBar(total=budget, completed=min(elapsed, budget), width=40))
+
+
+def _coverage(training: dict[str, Any]) -> list[tuple[str, RenderableType]]:
+    """No row before the first cycle."""
+    found = training["coverage"]
+    if found is None:
+        return []
+    style = "yellow" if found["served"] < found["wanted"] else ""
+    return [("vocabulary", Text(f"covers {found['served']:.1%} of {count(found['tokens'])} recent tokens", style))]
 
 
 def _gate(gate: dict[str, Any]) -> Text:

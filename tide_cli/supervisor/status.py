@@ -68,6 +68,7 @@ def make_status(
             "new_tokens": learning.new_tokens,
             "cycle_tokens": learning.tokens_needed,
             "progress": dict(learning.progress),
+            "coverage": dict(learning.coverage) if learning.coverage else None,
         },
         "live": {
             "acceptance_length": learning.performance.seen.length or None,

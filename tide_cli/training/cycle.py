@@ -12,15 +12,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tide_cli.adaptation.gate import GateDecision
 from tide_cli.adaptation.pool import Kept, walk_order
+from tide_cli.adaptation.vocabulary import better_vocabulary, coverage
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import (
+    check_draft,
+    check_vocabulary_map,
+    draft_kinds,
+    read_draft,
+    vocab_map_hash,
+    vocabulary_ids,
+)
 from tide_cli.errors import TideError
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.day_zero import special_tokens
 from tide_cli.training.judge import choose as judge_pool
 from tide_cli.training.judge import judge
 from tide_cli.training.material import Material
@@ -65,6 +76,7 @@ class Cycles:
         resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
         self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
         self._diverged = False  # the weights in training are spoilt
+        self._coverage: float | None = None  # of the vocabulary in training, over the recent tokens
         self._random = random.Random(f"{config.seed}/{self.progress.cycle}")
 
     def run(self, served: int) -> int | None:
@@ -78,12 +90,13 @@ class Cycles:
         published, reason = None, "cancelled"
         try:
             served_tensors = self._take_up(served)
+            self._follow_vocabulary(served_tensors)
             if not self._train(started):
                 reason = "there is no sample to train on"
             else:
                 verdict = judge(self.config, self.trainer, self._material, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason
-                self._report_gate(decision)
+                self._emit_cycle("gate", **self._gate_figures(decision), passed=decision.passed)
                 if decision.passed:
                     published = self._publish(served, decision)
                 elif verdict.clearly_worse:
@@ -116,13 +129,14 @@ class Cycles:
     def _drafts(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The served version and the kept ones that are to be walked; what the engine would refuse is left out."""
         manifests = {version: self._store.manifest(version) for version in self._store.versions()}
-        kept = [Kept(version, manifest.parent, manifest.vocab_map_hash, {}) for version, manifest in manifests.items()]
+        kept = [Kept(version, manifest.parent, {}) for version, manifest in manifests.items()]
         drafts = {served: self._tensors(served)}
         expected = draft_kinds(drafts[served])
         for version in walk_order(kept, served, _POOL, bad).versions:
             with suppress(TideError):
                 tensors = self._tensors(version)
                 check_draft(tensors, expected)
+                check_vocabulary_map(tensors["d2t"], tensors["t2d"])
                 drafts[version] = tensors
         return drafts
 
@@ -139,6 +153,30 @@ class Cycles:
         if served != self.progress.parent or self._diverged:
             self._restart_from(served, tensors)
         return tensors
+
+    def _follow_vocabulary(self, served: dict[str, Any]) -> None:
+        """Say what the served vocabulary covers of the recent traffic; train on with a better one where it matters."""
+        trainer, config = self.trainer, self.config
+        recent, old = self._material.token_counts(len(trainer.draft.t2d))
+        now = coverage(vocabulary_ids(served["d2t"]).numpy(), recent)
+        if now is None:
+            return
+        special = special_tokens(config.target) if now < config.vocab_coverage else []
+        share, before = config.replay_share if old.any() else 0.0, trainer.vocabulary
+        better = better_vocabulary(
+            before.numpy(), recent, old, old_share=share, special=special, wanted=config.vocab_coverage
+        )
+        if better is not None:
+            trainer.change_vocabulary(torch.from_numpy(better))
+        self._coverage = coverage(trainer.vocabulary.numpy(), recent)
+        self._emit_cycle(
+            "coverage",
+            served=round(now, 4),
+            candidate=round(self._coverage or 0.0, 4),
+            wanted=config.vocab_coverage,
+            changed=0 if better is None else len(set(better.tolist()) - set(before.tolist())),
+            tokens=int(recent.sum()),
+        )
 
     def _tensors(self, version: int) -> dict[str, Any]:
         self._store.verify(version)
@@ -210,15 +248,16 @@ class Cycles:
                 vocab_map_hash=vocab_map_hash(self.trainer.draft.d2t),
                 samples=self.progress.samples,
                 tokens=self.progress.tokens,
-                gate=_figures(decision),
+                gate=self._gate_figures(decision),
             )
         self.progress.parent, self.progress.samples, self.progress.tokens = version, 0, 0
         print(f"published {version_name(version)} from {version_name(served)}: {decision.reason}", flush=True)
         self._emit_cycle("published", version=version, parent=served)
         return version
 
-    def _report_gate(self, decision: GateDecision) -> None:
-        self._emit_cycle("gate", **_figures(decision), passed=decision.passed)
+    def _gate_figures(self, decision: GateDecision) -> dict[str, Any]:
+        covered = None if self._coverage is None else round(self._coverage, 4)
+        return _figures(decision) | {"coverage": covered}
 
     def _emit_cycle(self, event: str, **values: Any) -> None:
         self._emit({"event": event, "cycle": self.progress.cycle, **values})

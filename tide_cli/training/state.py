@@ -1,4 +1,5 @@
-"""The trainer's memory between two lives of the process: fp32 masters, Adam's moments, and how far it has come."""
+"""The trainer's memory between two lives of the process: fp32 masters, Adam's moments, the vocabulary map of the draft
+in training, and how far it has come."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tide_cli.errors import TideError
 from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
 
 _FILE = "trainer.safetensors"
+_MAP = "d2t"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -35,7 +37,7 @@ class Progress:
 
 def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
     """Write everything into one file of `folder`, replaced as a whole. TideError where the disk does not take it."""
-    tensors, steps = {}, 0
+    tensors, steps = {_MAP: trainer.draft.d2t.cpu()}, 0
     for name, master in trainer.masters().items():
         tensors[f"master.{name}"] = master.detach().cpu()
         state = trainer.optimizer.optimizer.state.get(master)
@@ -81,8 +83,10 @@ def load_state(folder: Path, trainer: DraftTrainer) -> bool:
         return False
     kinds = ("master", *_MOMENTS) if steps else ("master",)
     shapes = {f"{kind}.{name}": master.shape for kind in kinds for name, master in masters.items()}
+    shapes[_MAP] = trainer.draft.d2t.shape
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         return False
+    trainer.take_map(tensors[_MAP])
     optimizer = trainer.optimizer.optimizer
     for name, master in masters.items():
         master.copy_(tensors[f"master.{name}"])
