@@ -123,7 +123,9 @@ class Settings(BaseSettings):
     rollback_margin: float = Field(
         0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"
     )
-    seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
+    seed: int = Field(
+        0, ge=0, description="seed of the first draft, the batches, the reservoir and the gate's bootstrap"
+    )
 
     # supervisor
     start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")

@@ -135,6 +135,13 @@ class Reservoir:
             self.size_bytes -= last.size_bytes
 
 
+def kept_samples(folder: Path) -> list[StoredSample]:
+    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over."""
+    found = [(path, _info(path)) for path in sorted(folder.glob("*" + _SUFFIX))]
+    # a size that nobody needs is not asked for: the trainer may remove a file at any moment
+    return [StoredSample(path.stem, path, 0, info) for path, info in found if info is not None]
+
+
 def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
     """Overwrites with zeros and removes the files of which `chosen` (id, created in unix seconds) is true, and files
     that cannot be read. Returns how many. May be called while the trainer has the reservoir open. OSError. No torch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -28,15 +29,24 @@ class Verdict:
     clearly_worse: bool
 
 
+def held_out(material: Material) -> tuple[list[Sample], list[Sample]]:
+    """(newest, old): what a gate walks, as far as it can still be read."""
+    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out())
+    return newest, old
+
+
 def judge(
     config: TrainingConfig,
     trainer: DraftTrainer,
-    material: Material,
+    newest: Sequence[Sample],
+    old: Sequence[Sample],
     served: Mapping[str, Tensor],
     check: Callable[[], None],
 ) -> Verdict:
-    """Walk both drafts as they are or would be published, and decide. `check` may raise between samples."""
-    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out())
+    """Walk both drafts as they are or would be published, and decide. `check` may raise between samples.
+
+    newest, old: held-out samples, each with something to predict.
+    """
     walks: list[tuple[list[Walk], list[Walk]]] = []
     for tensors in (trainer.tensors(), served):
         load_draft(trainer.walker, tensors)
@@ -82,6 +92,20 @@ def choose(
         seed=config.seed,
         floor=config.gate_floor,  # without old samples it asks for nothing
     )
+
+
+def rounded(decision: GateDecision) -> dict[str, Any]:
+    """A decision's figures, as events, manifests and records have them."""
+    bound = decision.lower_bound
+    return {
+        "candidate_al": round(decision.candidate_al, 4),
+        "served_al": round(decision.served_al, 4),
+        "gain": round(decision.gain, 4),
+        "lower_bound": None if bound is None else round(bound, 4),
+        "samples": decision.samples,
+        "domains": {name: round(gain, 4) for name, gain in decision.domains.items()},
+        "reason": decision.reason,
+    }
 
 
 def _readable(refs: Sequence[Ref]) -> list[Sample]:

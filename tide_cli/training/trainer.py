@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,13 @@ class DraftTrainer:
         """The draft as it stands: the fp32 masters and the vocabulary map. Copies, by SGLang's names."""
         masters = {n: m.detach().clone() for (n, _), m in zip(self._trained(), self.optimizer.fp32_params, strict=True)}
         return masters | {name: getattr(self.draft, name).clone() for name in BUFFERS}
+
+    def digest(self) -> str:
+        """sha256 in hex of every tensor of the draft as it stands."""
+        found = hashlib.sha256()
+        for _, tensor in sorted(self.tensors().items()):
+            found.update(tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def export(self, folder: Path) -> None:
         """Write model.safetensors and config.json of the draft as it stands into an existing folder."""
