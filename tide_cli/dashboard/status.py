@@ -50,7 +50,7 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("processes", _children(status["children"])),
         ("engine", Text(_engine(status["engine"]))),
         *_speculation(status["speculation"]),
-        *_domains(status["live"]["domains"]),
+        *_domains(status.get("live", {}).get("domains", {})),  # an appliance of an earlier version has none
         ("captured", Text(_spool(status["spool"]))),
         ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
@@ -161,7 +161,7 @@ def _training(training: dict[str, Any]) -> RenderableType:
 
 def _coverage(training: dict[str, Any]) -> list[tuple[str, RenderableType]]:
     """No row before the first cycle."""
-    found = training["coverage"]
+    found = training.get("coverage")
     if found is None:
         return []
     style = "yellow" if found["served"] < found["wanted"] else ""
