@@ -109,11 +109,23 @@ class Settings(BaseSettings):
     gate_margin: float = Field(0.02, ge=0, description="acceptance length a candidate must gain, at the lower bound")
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
     gate_floor: float = Field(0.10, ge=0, description="acceptance length a candidate may lose on old samples")
+    gate_domain_floor: float = Field(
+        0.10, ge=0, description="acceptance length a candidate may lose on any one of the domains that clients name"
+    )
+    vocab_coverage: float = Field(
+        0.97,
+        ge=0,
+        le=1,
+        description="share of the target's recent tokens that the draft's vocabulary must hold, else the next cycle "
+        "trains with another vocabulary; 0: never",
+    )
     drift_epsilon: float = Field(0.10, gt=0, description="fall of live acceptance length that starts a cycle at once")
     rollback_margin: float = Field(
         0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"
     )
-    seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
+    seed: int = Field(
+        0, ge=0, description="seed of the first draft, the batches, the reservoir and the gate's bootstrap"
+    )
 
     # supervisor
     start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")

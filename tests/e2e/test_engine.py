@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.drafts.tensors import vocabulary_ids
 from tide_cli.engine.client import EngineClient
 from tide_cli.spool.erase import Which
 from tide_cli.spool.reader import SpoolReader
@@ -158,6 +159,42 @@ def test_a_swap_in_the_middle_of_streams_changes_no_token(
     assert streams == plain_outputs[:4]
     assert appliance.status()["drafts"]["served"] == version
     appliance.tide("drafts", "use", "v0000")
+
+
+def test_a_swap_of_the_vocabulary_changes_no_token_and_proposes_as_well(
+    appliance: Appliance, model, prompt_ids: list[list[int]], plain_outputs: list[list[int]], tmp_path: Path
+) -> None:
+    """Fifty tokens that no answer needs give way to others: every later token has another place in the draft."""
+    ids = vocabulary_ids(load_file(appliance.state / "drafts" / "v0000" / "model.safetensors")["d2t"])
+    needed = {token for out in plain_outputs for token in out}
+    go = [token for token in ids.tolist()[20:] if token not in needed][:50]
+    stay = torch.tensor([token not in go for token in ids.tolist()])
+    come = torch.arange(20000, 20050)
+    kept = torch.cat([ids[stay], come])
+    order = kept.argsort()
+
+    def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name == "d2t":
+            return kept[order] - torch.arange(len(kept))
+        if name == "t2d":
+            return torch.zeros_like(tensor).index_fill(0, kept, True)
+        if name == "lm_head.weight":
+            return torch.cat([tensor[stay], model.lm_head.weight[come].detach().to(tensor.dtype)])[order]
+        return tensor
+
+    version, prompts, tokens = publish(appliance, tmp_path, change), prompt_ids[:6], len(plain_outputs[0])
+    steps = []
+    appliance.set_steps(3)
+    for name in ("v0000", version_name(version), "v0000"):
+        appliance.tide("drafts", "use", name)
+        appliance.flush_cache()
+        answers = appliance.greedy(prompts, tokens, 1, f"map-{len(steps)}")
+        assert [answer["output_ids"] for answer in answers] == plain_outputs[:6]
+        steps.append(sum(answer["meta_info"]["spec_verify_ct"] for answer in answers))
+    appliance.set_steps(-1)
+    assert steps[0] < tokens * len(prompts)  # something is accepted at all
+    assert steps[1] == pytest.approx(steps[0], rel=0.1)
+    assert steps[2] == steps[0]
 
 
 def publish(appliance: Appliance, folder: Path, change) -> int:

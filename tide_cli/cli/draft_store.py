@@ -102,7 +102,7 @@ def import_(
     if not swappable and served is not None:
         complain(
             [
-                f"its vocabulary map, shape or dtype is not that of {version_name(served)}, which is served",
+                f"its shape or dtype is not that of {version_name(served)}, which is served",
                 "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
             ]
         )

@@ -54,6 +54,7 @@ def up(
     spool_size: Annotated[str | None, _flag("--spool-size", "Size of the spool, e.g. 2GiB.")] = None,
     cycle_tokens: Annotated[int | None, _flag("--cycle-tokens", "New tokens that start a training cycle.")] = None,
     cycle_seconds: Annotated[float | None, _flag("--cycle-seconds", "Training time of one cycle.")] = None,
+    seed: Annotated[int | None, _flag("--seed", "Seed of the first draft, the batches and the gate.")] = None,
     capture: Annotated[
         bool | None, typer.Option("--capture/--no-capture", help="Store hidden states.", show_default=False)
     ] = None,

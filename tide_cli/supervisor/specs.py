@@ -192,6 +192,8 @@ class Workshop:
             gate_margin=settings.gate_margin,
             gate_confidence=settings.gate_confidence,
             gate_floor=settings.gate_floor,
+            gate_domain_floor=settings.gate_domain_floor,
+            vocab_coverage=settings.vocab_coverage,
             draft_steps=settings.draft_steps,
             seed=settings.seed,
             retention_hours=settings.retention_hours,

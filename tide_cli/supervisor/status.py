@@ -68,10 +68,12 @@ def make_status(
             "new_tokens": learning.new_tokens,
             "cycle_tokens": learning.tokens_needed,
             "progress": dict(learning.progress),
+            "coverage": dict(learning.coverage) if learning.coverage else None,
         },
         "live": {
             "acceptance_length": learning.performance.seen.length or None,
             "requests": learning.performance.seen.count,
+            "domains": learning.performance.domains,
             "on_trial": learning.performance.watch is not None,
         },
         "gate": dict(learning.last_gate) if learning.last_gate else None,
