@@ -37,10 +37,20 @@ _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "
 
 def parse_size(text: str | int) -> int:
     """'512MiB', '2G', '1048576' -> bytes. Raises ValueError on anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", str(text).strip().lower())
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([kmgt]?i?)b?", str(text).strip().lower(), re.ASCII)
     if not match or match[2] == "i":
-        raise ValueError(f"{text!r} is not a size; write for example 512MiB or 2GiB")
+        raise ValueError(f"{_shown(text)} is not a size; write for example 512MiB or 2GiB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _shown(value: object) -> str:
+    """A refused value as a message shows it: in quotes where it is a text, in one line and not too long."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | dict):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 class Settings(BaseSettings):

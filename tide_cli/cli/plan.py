@@ -81,7 +81,7 @@ def plan(
 
 
 def _read(file: Path) -> Inventory:
-    from tide_cli.hardware.inventory import Inventory
+    from tide_cli.hardware.inventory_file import read_inventory
 
     try:
         text = file.read_text()
@@ -90,7 +90,7 @@ def _read(file: Path) -> Inventory:
         raise UsageError(
             f"cannot read the inventory {file}", why=reason, remedy="`tide gpus --json` prints one"
         ) from None
-    return Inventory.from_json(text)
+    return read_inventory(text)
 
 
 def _this_machine(paths: Paths) -> Inventory:

@@ -78,7 +78,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def _number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdecimal() and len(text) <= 5
 
 
 def format_cores(cores: Sequence[int] | set[int]) -> str:
