@@ -14,6 +14,7 @@ import typer
 
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
+from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
@@ -98,14 +99,12 @@ def import_(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give up the oldest samples where the spool has no free pages.")
     ] = False,
-    spool_size: Annotated[
-        str | None, typer.Option("--spool-size", help="Size of the spool, e.g. 2GiB, where there is none yet.")
-    ] = None,
+    spool_size: SpoolSize = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Take an export up into the spool, or into a new one; the appliance must not run."""
+    """Take an export up into the spool, or into a new one of --spool-size; the appliance must not run."""
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
     from tide_cli.supervisor.specs import spool_size as size_of
 

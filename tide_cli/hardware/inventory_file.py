@@ -28,11 +28,10 @@ from typing import Any, NoReturn, TypeVar
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import parse_cores
 from tide_cli.hardware.inventory import LINKS, VERSION, Gpu, GpuProcess, Inventory, Link, NumaNode, parse_capability
-from tide_cli.settings import parse_size
+from tide_cli.setting_values import parse_size
 
 _VENDORS = ("nvidia", "amd")
 _MOST = 2**31 - 1  # of a number that is no size
-_LARGEST = 2**50  # bytes of memory; a larger figure is a slip
 
 _T = TypeVar("_T")
 
@@ -200,10 +199,7 @@ def _whole(value: Any) -> int:
 def _size(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{_shown(value)} is not a size; write bytes, or for example 80GiB")
-    size = parse_size(value)
-    if size > _LARGEST:
-        raise ValueError(f"{_shown(value)} is more than any machine has")
-    return size
+    return parse_size(value)
 
 
 def _memory(value: Any) -> int:
