@@ -128,7 +128,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _choices(annotation: Any) -> list[str]:
-    choices = []
+    choices: list[str] = []
     for member in _members(annotation):
         if get_origin(member) is Literal:
             choices += map(str, get_args(member))

@@ -73,12 +73,16 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A machine as seen by one process. disk_free: bytes where the state folder lies; None: unknown."""
+    """A machine as seen by one process. disk_free: bytes where the state folder lies; None: unknown.
+
+    limits: in words, what of the machine is withheld from this process.
+    """
 
     nodes: tuple[NumaNode, ...]
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = ()
     disk_free: int | None = None
+    limits: tuple[str, ...] = ()
     _kinds: dict[frozenset[int], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +129,7 @@ class Inventory:
             "gpus": [_gpu_as_dict(gpu) for gpu in self.gpus],
             "links": [{"gpus": [link.first, link.second], "kind": link.kind} for link in self.links],
             "disk_free": self.disk_free,
+            "limits": list(self.limits),
         }
 
 

@@ -14,6 +14,7 @@ Format, version 1, one JSON object:
                  numa_node       the node the GPU hangs on
     links      [{"gpus": [0, 1], "kind": "nvlink"}]: nvlink, xgmi, pcie (one switch or bridge), node, system
     disk_free  for the spool
+    limits     texts that say what of the machine is withheld; a plan repeats them
 
 Sizes are bytes, or text such as "80GiB". `capability` is NVIDIA's compute capability or AMD's architecture ("gfx942").
 Only version, nodes and the fields of the examples are required; null is the same as leaving a field out.
@@ -52,6 +53,7 @@ def read_inventory(text: str) -> Inventory:
         gpus=tuple(map(_gpu, fields.objects("gpus"))),
         links=tuple(map(_link, fields.objects("links"))),
         disk_free=fields.get("disk_free", _size, None),
+        limits=fields.get("limits", _texts, ()),
     )
     fields.end(ignored=("version",))
     _check_nodes(inventory)
@@ -219,6 +221,10 @@ def _text(value: Any) -> str:
     if not _any_text(value).strip():
         raise ValueError("it is empty")
     return str(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _list(value)))
 
 
 def _truth(value: Any) -> bool:

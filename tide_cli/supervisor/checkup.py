@@ -81,7 +81,7 @@ def _package(name: str) -> Finding:
 def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
     cores = f"{len(inventory.cores)} CPU cores ({format_cores(inventory.cores)})"
     gpus = ", ".join(f"GPU {gpu.index} {gpu.name} {gpu.memory / 2**30:.0f} GiB" for gpu in inventory.gpus)
-    yield Finding("devices", True, f"{cores}; {gpus or 'no GPU'}")
+    yield Finding("devices", True, "; ".join([cores, gpus or "no GPU", *inventory.limits]))
     try:
         plan = plan_for(settings, check_values(settings), inventory)
     except TideError as error:
