@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json
 from tide_cli.cli.setting_options import (
@@ -28,7 +26,7 @@ from tide_cli.cli.setting_options import (
     Training,
     speculation_mode,
 )
-from tide_cli.cli.where import Config, Json, StateDir, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ def gpus(json: Json = False) -> None:
 @app.command()
 def plan(
     inventory: Annotated[
-        Path | None, typer.Option("--inventory", help="Machine to plan for (JSON); else this one.", show_default=False)
+        Path | None, path_option("--inventory", "Machine to plan for (JSON); else this one.", "FILE")
     ] = None,
     target: Target = None,
     draft: Draft = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tide_cli.cli.where import folder_option
+from tide_cli.cli.where import path_option
 from tide_cli.errors import UsageError
 
 WHOLE, REAL = "INTEGER", "NUMBER"
@@ -27,7 +27,7 @@ def _switch(names: str, text: str) -> Any:
 
 Target = Annotated[str | None, flag("--target", "Known target, checkpoint folder or hub id.")]
 Draft = Annotated[str | None, flag("--draft", "EAGLE3 draft to start with: folder or hub id.")]
-CacheDir = Annotated[Path | None, folder_option("--cache-dir", "Folder of converted targets.")]
+CacheDir = Annotated[Path | None, path_option("--cache-dir", "Folder of converted targets.")]
 Host = Annotated[str | None, flag("--host", "Address to listen on.")]
 Port = Annotated[str | None, flag("--port", "Port to listen on.", WHOLE)]
 Dtype = Annotated[str | None, flag("--dtype", "auto, float32 or bfloat16.")]

@@ -17,7 +17,7 @@ from tide_cli.cli.progress import progress
 from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
 from tide_cli.errors import TideError, UsageError
 from tide_cli.paths import Paths
 
@@ -59,7 +59,7 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 
 @spool_app.command("export")
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; empty, or not there yet.")],
+    folder: Annotated[Path, path_argument("Where to; empty, or not there yet.")],
     newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
     split: SplitOption = None,
     since: Since = None,
@@ -73,11 +73,13 @@ def export(
     from tide_cli.spool.export import export as write_out
     from tide_cli.spool.reader import SpoolReader
 
-    reader = SpoolReader.open(appliance_paths(state_dir, config).spool)
+    paths = appliance_paths(state_dir, config)
+    folder = outside(paths, folder)
+    reader = SpoolReader.open(paths.spool)
     try:
         samples = chosen(reader, newest=newest, split=split, since=since, draft=draft, min_tokens=min_tokens)
         with progress("exporting samples") as tick:
-            done = write_out(reader, samples, folder.expanduser().absolute(), tick)
+            done = write_out(reader, samples, folder, tick)
     except KeyboardInterrupt:
         complain(["interrupted: nothing of the export is left behind"])
         raise
@@ -95,7 +97,7 @@ def export(
 
 @spool_app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `tide spool export` wrote.")],
+    folder: Annotated[Path, path_argument("What `tide spool export` wrote.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give up the oldest samples where the spool has no free pages.")
     ] = False,
@@ -109,7 +111,7 @@ def import_(
     from tide_cli.supervisor.specs import spool_size as size_of
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
-    found = read_export(folder.expanduser().absolute())
+    found = read_export(folder.absolute())
     with _appliance_stopped(settings.paths):
         with progress("checking files") as tick:
             check_export(found, tick)

@@ -96,7 +96,7 @@ def up(
 
 
 def _foreground(settings: Settings) -> int:
-    from contextlib import nullcontext
+    from contextlib import nullcontext, suppress
 
     from tide_cli.supervisor.appliance import (
         check_settings,
@@ -112,9 +112,10 @@ def _foreground(settings: Settings) -> int:
     def on_event(event: dict[str, Any]) -> None:
         if lively or event["kind"] == "fatal":  # that reason is the error this command ends with
             return
-        print(event_line(event), flush=True)
-        if event["kind"] == "ready":
-            print(f"serving at {supervisor.status()['address']}", flush=True)
+        with suppress(OSError):  # a full disk or a reader that has gone costs the words, not the serving
+            print(event_line(event), flush=True)
+            if event["kind"] == "ready":
+                print(f"serving at {supervisor.status()['address']}", flush=True)
 
     with running_appliance(check_settings(settings), on_event) as supervisor:
         if lively:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-def folder_option(name: str, text: str, metavar: str = "FOLDER") -> Any:
+def path_option(name: str, text: str, metavar: str = "FOLDER") -> Any:
     """An option that takes a path, refused in the words of settings.py where it can be none."""
 
     def parse(value: str) -> Path:
@@ -33,8 +33,29 @@ def _path(where: str, text: str) -> Path:
         raise refusal(where, text, str(error)) from None
 
 
-StateDir = Annotated[Path | None, folder_option("--state-dir", "Folder of the appliance.")]
-Config = Annotated[Path | None, folder_option("--config", "Settings file (TOML).", "FILE")]
+def path_argument(text: str, metavar: str = "DIR") -> Any:
+    """An argument that takes a path, refused in the same words."""
+
+    def parse(value: str) -> Path:
+        return _path(metavar, value)
+
+    return typer.Argument(parser=parse, metavar=metavar, help=text)
+
+
+def outside(paths: Paths, folder: Path) -> Path:
+    """The folder, absolute. Raises UsageError where it lies in the state folder: what is there is the appliance's."""
+    folder = folder.absolute()
+    if folder.resolve().is_relative_to(paths.state.resolve()):
+        raise UsageError(
+            f"{folder} lies in the appliance's own folder",
+            why="what is put there would be taken for a part of its state, or stand in its way",
+            remedy=f"name a folder outside {paths.state}",
+        )
+    return folder
+
+
+StateDir = Annotated[Path | None, path_option("--state-dir", "Folder of the appliance.")]
+Config = Annotated[Path | None, path_option("--config", "Settings file (TOML).", "FILE")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
