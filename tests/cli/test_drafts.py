@@ -90,6 +90,8 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     assert tide("drafts", "export", "1", out, *where).returncode == 0
     refused = tide("drafts", "export", "1", out, *where)
     assert (refused.returncode, "not an empty folder" in refused.stderr) == (2, True)
+    refused = tide("drafts", "export", "1", state / "drafts" / "v0009", *where)
+    assert (refused.returncode, "own folder" in refused.stderr) == (2, True)
     imported = tide("drafts", "import", out, *where)
     assert (imported.returncode, imported.stdout, imported.stderr) == (0, "v0002\n", "")
     shown = read("drafts", "show", "2", *where)
