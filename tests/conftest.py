@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tide_cli.engine.launch import STAND_INS, cpu_environment
 
@@ -28,6 +30,28 @@ if not Path("/dev/nvidia0").exists():
     # before anything imports SGLang in this process
     os.environ.update(cpu_environment())
     sys.path.insert(0, str(STAND_INS))
+
+
+def pytest_collection_finish() -> None:
+    """What torch and SGLang have left behind is there to stay: no collection need look at it in every test."""
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those of the real engine last."""
+    items.sort(key=lambda item: item.get_closest_marker("engine") is not None)
+
+
+@pytest.hookimpl(optionalhook=True)  # absent under `-p no:xdist`
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
+    """Two processes share the files of tests, in their order; the tests of the one real engine stay in one process."""
+
+    class EngineInOne(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "e2e" if nodeid.startswith("tests/e2e/") else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return EngineInOne(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -51,3 +51,16 @@ class NotRunningError(TideError):
     """No appliance answers on this state directory."""
 
     exit_code = ExitCode.NOT_RUNNING
+
+
+def reason(error: Exception) -> str:
+    """What an error of the standard library says, without the language's own words for it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, UnicodeError):
+        return "it is not a text"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, EOFError):
+        return "it ends too early"
+    return " ".join(str(error).split())[:300] or "no reason was given"

@@ -6,18 +6,19 @@ its documentation: `tide config` lists name, value, origin and description.
 
 from __future__ import annotations
 
+import difflib
 import os
-import re
 import shlex
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
+from tide_cli.setting_values import host_name, parse_size, plain, refusal, shown, takes
 
 # Variables of TIDE's that are no settings: the settings file, what children inherit, the installer's, the tests'.
 _OTHER_VARIABLES = {
@@ -32,16 +33,9 @@ _OTHER_VARIABLES = {
     *(f"TIDE_EVENT_{name}" for name in ("ID", "TIME", "KIND", "TEXT", "DATA")),  # what on_event is told
 }
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) if unit}
-
-
-def parse_size(text: str | int) -> int:
-    """'512MiB', '2G', '1048576' -> bytes. Raises ValueError on anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", str(text).strip().lower())
-    if not match or match[2] == "i":
-        raise ValueError(f"{text!r} is not a size; write for example 512MiB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+# Upper bounds of what has no other: more is a slip, and would not fit where the number goes.
+_MANY = 2**31 - 1
+_LONG = 10**8  # seconds, three years
 
 
 class Settings(BaseSettings):
@@ -59,9 +53,11 @@ class Settings(BaseSettings):
     target: str = Field("smollm2-135m", description="known target, checkpoint folder or hub id")
     draft: str | None = Field(None, description="EAGLE3 draft folder or hub id; none: the target's own, or a fresh one")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="precision the target is served in")
-    context_length: int | None = Field(None, ge=64, description="longest sequence; none: the target's own")
+    context_length: int | None = Field(None, ge=64, le=_MANY, description="longest sequence; none: the target's own")
     max_running_requests: int = Field(8, ge=1, le=4096, description="requests decoded together at most")
-    max_total_tokens: int | None = Field(None, ge=256, description="tokens in the KV cache; none: chosen by the plan")
+    max_total_tokens: int | None = Field(
+        None, ge=256, le=_MANY, description="tokens in the KV cache; none: chosen by the plan"
+    )
     draft_steps: int = Field(3, ge=1, le=8, description="tokens the draft proposes for each verify step, at most")
     sglang_arguments: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="handed on to SGLang behind TIDE's own; as a list, or as one text split as a shell would"
@@ -88,33 +84,58 @@ class Settings(BaseSettings):
     # spool
     capture: bool = Field(True, description="store the target's hidden states of the traffic in the spool")
     spool_size: int | None = Field(None, description="bytes of the ring; none: a tenth of free disk, at most 64 GiB")
-    max_sample_tokens: int = Field(2048, ge=16, description="longer sequences are cut to this many tokens")
+    max_sample_tokens: int = Field(2048, ge=16, le=_MANY, description="longer sequences are cut to this many tokens")
     retention_hours: float | None = Field(
-        None, gt=0, description="older samples are erased; none: they stay until newer ones need the space"
+        None, gt=0, le=_LONG, description="older samples are erased; none: they stay until newer ones need the space"
     )
     capture_sample_rate: float = Field(1.0, ge=0, le=1, description="share of the requests that is stored, 0 to 1")
-    reservoir_size: int = Field(256 * 2**20, ge=0, description="bytes kept of old samples, for replay")
+    reservoir_size: int = Field(256 * 2**20, description="bytes kept of old samples, for replay")
 
     # training and gate
     training: bool = Field(True, description="off: serve and capture only")
-    cycle_tokens: int = Field(6000, ge=1, description="new stored tokens that start a training cycle")
+    cycle_tokens: int = Field(6000, ge=1, le=_MANY, description="new stored tokens that start a training cycle")
     cycle_every: float | None = Field(
-        None, gt=0, description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do"
+        None,
+        gt=0,
+        le=_LONG,
+        description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do",
     )
-    cycle_seconds: float = Field(90.0, gt=0, description="training time of one cycle, the gate not included")
-    learning_rate: float = Field(1e-3, gt=0, description="constant rate after a short warm-up")
-    batch_tokens: int = Field(512, ge=16, description="tokens in one optimiser step")
+    cycle_seconds: float = Field(90.0, gt=0, le=_LONG, description="training time of one cycle, the gate not included")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="constant rate after a short warm-up")
+    batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens in one optimiser step")
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
     held_out_share: float = Field(0.2, gt=0, lt=0.9, description="part of the samples kept out of training")
-    gate_samples: int = Field(48, ge=2, description="held-out recent samples the gate walks, at most")
-    gate_margin: float = Field(0.02, ge=0, description="acceptance length a candidate must gain, at the lower bound")
-    gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
-    gate_floor: float = Field(0.10, ge=0, description="acceptance length a candidate may lose on old samples")
-    drift_epsilon: float = Field(0.10, gt=0, description="fall of live acceptance length that starts a cycle at once")
-    rollback_margin: float = Field(
-        0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"
+    gate_samples: int = Field(48, ge=2, le=_MANY, description="held-out recent samples the gate walks, at most")
+    gate_margin: float = Field(
+        0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
     )
-    seed: int = Field(0, ge=0, description="seed of batches, splits and the gate's bootstrap")
+    gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
+    gate_floor: float = Field(0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples")
+    gate_domain_floor: float = Field(
+        0.10,
+        ge=0,
+        le=10,
+        description="acceptance length a candidate may lose on any one of the domains that clients name",
+    )
+    vocab_coverage: float = Field(
+        0.97,
+        ge=0,
+        le=1,
+        description="share of the target's recent tokens that the draft's vocabulary must hold, else the next cycle "
+        "trains with another vocabulary; 0: never",
+    )
+    drift_epsilon: float = Field(
+        0.10, gt=0, le=10, description="fall of live acceptance length that starts a cycle at once"
+    )
+    rollback_margin: float = Field(
+        0.05, ge=0, le=10, description="live acceptance length a new draft may lack before it is taken back"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**32 - 1,
+        description="seed of the first draft, the batches, the reservoir and the gate's bootstrap",
+    )
 
     # supervisor
     on_event: str | None = Field(
@@ -123,40 +144,34 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(
         None, ge=1, le=65535, description="port on 127.0.0.1 where Prometheus reads TIDE's metrics; none: no such port"
     )
-    start_timeout: float = Field(1800.0, gt=0, description="seconds until the engine must have given a first token")
-    hang_timeout: float = Field(120.0, gt=0, description="seconds without a token after which the engine is restarted")
-    restart_limit: int = Field(5, ge=1, description="failures in a row after which a child is not started again")
-    stop_timeout: float = Field(20.0, gt=0, description="seconds a child has to end before it is killed")
+    start_timeout: float = Field(
+        1800.0, gt=0, le=_LONG, description="seconds until the engine must have given a first token"
+    )
+    hang_timeout: float = Field(
+        120.0, gt=0, le=_LONG, description="seconds without a token after which the engine is restarted"
+    )
+    restart_limit: int = Field(
+        5, ge=1, le=_MANY, description="failures in a row after which a child is not started again"
+    )
+    stop_timeout: float = Field(20.0, gt=0, le=_LONG, description="seconds a child has to end before it is killed")
 
-    @field_validator("spool_size", "reservoir_size", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _size(cls, value: Any) -> Any:
-        return value if value is None else parse_size(value)
+    def _one_of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        match info.field_name:
+            case "spool_size" | "reservoir_size":
+                return value if value is None else _size(value)
+            case "sglang_arguments":
+                return _words(value)
+            case "speculation":
+                return _speculation(value)
+        return plain(value, field)
 
-    @field_validator("sglang_arguments", mode="before")
+    @field_validator("host", mode="after")
     @classmethod
-    def _words(cls, value: Any) -> Any:
-        return shlex.split(value) if isinstance(value, str) else value
-
-    @field_validator("speculation", mode="before")
-    @classmethod
-    def _speculation(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            return "auto" if value else "off"
-        words = {"true": "auto", "false": "off"}
-        return words.get(value.lower(), int(value) if value.isdecimal() else value) if isinstance(value, str) else value
-
-    @field_validator("state_dir", "cache_dir", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        if isinstance(value, str) and (not value or "\0" in value):
-            raise ValueError("it names no folder")
-        return value
-
-    @field_validator("state_dir", "cache_dir", mode="after")
-    @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _host(cls, value: str) -> str:
+        return host_name(value)
 
     @property
     def speculates(self) -> bool:
@@ -168,20 +183,54 @@ class Settings(BaseSettings):
         return Paths.under(self.state_dir, self.cache_dir)
 
 
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("it takes bytes, or a size such as 512MiB or 2GiB")
+    return parse_size(value)
+
+
+def _words(value: Any) -> Any:
+    words = shlex.split(value) if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise ValueError("it takes a list of texts, or one text that is split as a shell would")
+    if strange := [word for word in words if not word.isprintable()]:
+        raise ValueError(f"{shown(strange[0])} has a character that cannot be printed")
+    return tuple(words)
+
+
+def _speculation(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "auto" if value else "off"
+    if not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    return {"true": "auto", "false": "off"}.get(text, int(text) if text.isascii() and text.isdecimal() else text)
+
+
 def load_settings(flags: dict[str, Any] | None = None, config: Path | None = None) -> Settings:
     """Settings from flags (None values count as absent), environment, file and defaults.
 
-    Raises UsageError, naming the setting, for an unreadable file, an unknown name or a wrong value.
+    Raises UsageError, naming the setting and where its value comes from, for an unreadable file, an unknown name or a
+    wrong value.
     """
+    return load_with_origins(flags, config)[0]
+
+
+def load_with_origins(
+    flags: dict[str, Any] | None = None, config: Path | None = None
+) -> tuple[Settings, dict[str, str]]:
+    """As `load_settings`; also where each value comes from: 'flag', 'environment', 'file' or 'default'."""
     flags = {name: value for name, value in (flags or {}).items() if value is not None}
     in_file = _read_file(config)
-    from_environment = {n for n in Settings.model_fields if f"TIDE_{n.upper()}" in _environment_names()}
+    from_environment = {name for name in Settings.model_fields if _in_environment(name)}
     # pydantic-settings ranks the environment below init arguments; the file must lose against it
     merged = {name: value for name, value in in_file.items() if name not in from_environment} | flags
+    origins = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(in_file, "file")
+    origins |= dict.fromkeys(from_environment, "environment") | dict.fromkeys(flags, "flag")
     try:
-        return Settings(**merged)
+        return Settings(**merged), origins
     except ValidationError as error:
-        raise _as_usage_error(error, flags, from_environment, config_file(config)) from None
+        raise _as_usage_error(error, origins, config_file(config)) from None
 
 
 def unknown_variables() -> list[str]:
@@ -190,8 +239,9 @@ def unknown_variables() -> list[str]:
     return sorted(name for name in os.environ if name.startswith("TIDE_") and name not in known)
 
 
-def _environment_names() -> set[str]:
-    return {name.upper() for name in os.environ}
+def _in_environment(name: str) -> bool:
+    """Whether its variable is set; an empty one counts as not set."""
+    return any(variable.upper() == f"TIDE_{name.upper()}" and value for variable, value in os.environ.items())
 
 
 def _read_file(config: Path | None) -> dict[str, Any]:
@@ -202,26 +252,27 @@ def _read_file(config: Path | None) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            f"cannot read the settings file {path}", why=reason, remedy="mend it or pass --config FILE"
+            f"cannot read the settings file {path}", why=reason(error), remedy="mend it or pass --config FILE"
         ) from None
 
 
-def _as_usage_error(
-    error: ValidationError, flags: dict[str, Any], from_environment: set[str], file: Path | None
-) -> UsageError:
+def _as_usage_error(error: ValidationError, origins: dict[str, str], file: Path | None) -> UsageError:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "?"
-    reason = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return UsageError(f"unknown setting {name!r} in {file}", remedy="`tide config` lists the settings")
-    if name in flags:
-        where = "--" + name.replace("_", "-")
-    elif name in from_environment:
-        where = f"TIDE_{name.upper()}"
-    else:
-        where = f"{name} in {file}"
-    return UsageError(
-        f"{where}: {first.get('input')!r} is not accepted", why=reason, remedy="`tide config` explains each setting"
-    )
+    field = Settings.model_fields.get(name)
+    if field is None:
+        near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+        remedy = f"did you mean {near[0]}?" if near else "`tide config --config /dev/null` lists the settings"
+        return UsageError(f"unknown setting {shown(name)} in {file}", remedy=remedy)
+    why = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] != "value_error":
+        why = f"it takes {takes(field)}"
+    value = first["input"]
+    flag, variable = "--" + name.replace("_", "-"), f"TIDE_{name.upper()}"
+    match origins[name]:
+        case "flag":
+            return refusal(flag, value, why, f"{name}: {field.description}")
+        case "environment":
+            return refusal(variable, value, why, f"unset it, or set it anew: {field.description}")
+    return refusal(f"{name} in {file}", value, why, f"mend that line: {field.description}")

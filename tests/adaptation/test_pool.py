@@ -11,8 +11,8 @@ from tide_cli.adaptation.retention import retain
 GATE = {"margin": 0.02, "seed": 0, "floor": 0.10}
 
 
-def kept(version: int, parent: int | None = None, vocab_map: str = "m", **al: float) -> Kept:
-    return Kept(version, parent, vocab_map, al)
+def kept(version: int, parent: int | None = None, **al: float) -> Kept:
+    return Kept(version, parent, al)
 
 
 def test_what_differs_most_is_walked_first():
@@ -35,8 +35,8 @@ def test_without_figures_descent_decides():
     assert walk_order(chain, served=3, limit=1).versions == (4,)  # four steps away over v0000
 
 
-def test_what_cannot_be_served_is_not_walked():
-    versions = [kept(0), kept(1, 0), kept(2, 0, vocab_map="another"), kept(3, 0)]
+def test_what_was_taken_back_is_not_walked():
+    versions = [kept(0), kept(1, 0), kept(3, 0)]
     assert walk_order(versions, served=0, limit=9, bad={1}).versions == (3,)
     assert walk_order(versions[:1], served=0, limit=9).reason == "none of 0 kept versions, the most different first"
     with pytest.raises(ValueError, match="v0009"):

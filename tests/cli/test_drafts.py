@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import ROOT, tide
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from scripted import publish
 from scripted_process import ScriptedAppliance
 
@@ -34,7 +34,11 @@ def eagle3(folder: Path, seed: int, d2t: torch.Tensor | None = None) -> Path:
     folder.mkdir()
     chance = torch.Generator().manual_seed(seed)
     tensors = {name: torch.randn(*size, generator=chance) for name, size in draft_shapes(CONFIG).items()}
-    tensors |= {"d2t": torch.arange(12) if d2t is None else d2t, "t2d": torch.ones(32, dtype=torch.bool)}
+    tensors |= {
+        "d2t": torch.arange(12) if d2t is None else d2t,
+    }
+    tensors["t2d"] = torch.zeros(32, dtype=torch.bool)
+    tensors["t2d"][tensors["d2t"] + torch.arange(12)] = True
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     return folder
@@ -86,6 +90,8 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     assert tide("drafts", "export", "1", out, *where).returncode == 0
     refused = tide("drafts", "export", "1", out, *where)
     assert (refused.returncode, "not an empty folder" in refused.stderr) == (2, True)
+    refused = tide("drafts", "export", "1", state / "drafts" / "v0009", *where)
+    assert (refused.returncode, "own folder" in refused.stderr) == (2, True)
     imported = tide("drafts", "import", out, *where)
     assert (imported.returncode, imported.stdout, imported.stderr) == (0, "v0002\n", "")
     shown = read("drafts", "show", "2", *where)
@@ -93,10 +99,14 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     assert shown["files"] == read("drafts", "show", "1", *where)["files"]
 
     tide("drafts", "use", "1", *where)
-    other = eagle3(tmp_path / "other", 5, d2t=torch.arange(12) + 1)
+    other = eagle3(tmp_path / "other", 5, d2t=torch.arange(12) + 1)  # another vocabulary is no hindrance
     imported = tide("drafts", "import", other, "--json", *where)
-    assert json.loads(imported.stdout) == {"version": "v0003", "swappable": False}
-    assert "vocabulary map, shape or dtype is not that of v0001" in imported.stderr
+    assert json.loads(imported.stdout) == {"version": "v0003", "swappable": True}
+    tensors = load_file(other / "model.safetensors")
+    save_file(tensors | {"fc.weight": tensors["fc.weight"].bfloat16()}, other / "model.safetensors")
+    imported = tide("drafts", "import", other, "--json", *where)
+    assert json.loads(imported.stdout) == {"version": "v0004", "swappable": False}
+    assert "shape or dtype is not that of v0001" in imported.stderr
     (other / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 4}))
     refused = tide("drafts", "import", other, *where)
     assert (refused.returncode, "does not belong to tiny" in refused.stderr) == (1, True)

@@ -62,13 +62,13 @@ def test_a_plan_as_text(tmp_path: Path) -> None:
     assert set(bars[0]) == {"."}
     assert any(line.startswith("note: GPU 0-2 stay idle") for line in lines)
     assert "env CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=4,5,6,7" in text
-    assert "sglang.launch_server" in text
+    assert "tide_cli.engine.serve" in text
 
 
 def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
     """tide plan shows what the launcher makes, not a copy of it."""
     from tide_cli.engine.launch import engine_command
-    from tide_cli.hardware.inventory import Inventory
+    from tide_cli.hardware.inventory_file import read_inventory
     from tide_cli.hardware.plan_settings import plan_for
     from tide_cli.settings import load_settings
     from tide_cli.supervisor.planned_commands import planned_commands
@@ -77,7 +77,7 @@ def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
     settings = load_settings({"state_dir": tmp_path, "cache_dir": tmp_path, "target": "qwen3-8b", "port": 31998})
     settings.paths.run.mkdir()
     target = resolve_target(settings.target, settings.paths)
-    planned = plan_for(settings, target, Inventory.from_json((INVENTORIES / "h100-2x80.json").read_text()))
+    planned = plan_for(settings, target, read_inventory((INVENTORIES / "h100-2x80.json").read_text()))
     shown = planned_commands(settings, target, planned)["engine"]
     files = PreparedTarget(
         "qwen3-8b", Path("Qwen/Qwen3-8B"), "", 4096, 151936, 36, 40960, target.known.sglang_arguments

@@ -136,6 +136,15 @@ def last_page(state: Path, sample: int) -> int:
         return next(info.pages[-1] for info in reader.samples() if info.id == sample)
 
 
+def test_no_export_into_the_appliances_own_folder(state: Path, tmp_path: Path, spool) -> None:
+    (tmp_path / "link").symlink_to(state)
+    for folder in (state, state / "spool" / "out", state / "out", tmp_path / "link" / "out"):
+        refused = spool(state, "export", folder)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 2)
+        assert "own folder" in refused.stderr
+    assert sorted(path.name for path in state.iterdir()) == ["spool"]
+
+
 def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, answer) -> None:
     done = answer(state, "export", tmp_path / "out", "--min-tokens", 8)
     assert (done["samples"], done["tokens"]) == (3, 27)

@@ -50,7 +50,7 @@ def test_every_option_of_up_comes_through(
         "state_dir": tmp_path / "s",
         "cache_dir": parsed["cache_dir"],
         "config": tmp_path / "tide.toml",
-        "port": 1234,
+        "port": "1234",
         "capture": False,
         "spool_size": "2GiB",
         "sglang_arguments": ["--page-size", "1"],

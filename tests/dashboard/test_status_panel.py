@@ -27,7 +27,9 @@ STATUS: dict[str, Any] = {
         "new_tokens": 0,
         "cycle_tokens": 6000,
         "progress": {},
+        "coverage": None,
     },
+    "live": {"domains": {}},
     "gate": None,
     "events": [],
 }
@@ -49,6 +51,7 @@ LATER = STATUS | {
         "new_tokens": 10,
         "cycle_tokens": 6000,
         "progress": {"cycle": 2, "step": 7, "loss": 1.5, "tokens_s": 400.0, "elapsed_s": 30.0, "budget_s": 120.0},
+        "coverage": {"served": 0.862, "candidate": 0.99, "wanted": 0.97, "changed": 800, "tokens": 12345},
     },
     "gate": {"passed": True, "reason": "1.53 against 1.31"},
     "events": [
@@ -94,6 +97,7 @@ def test_everything_is_there() -> None:
         "v0003 served, newest v0004",
         "cycle 2, step 7, loss 1.500, 400 tok/s, 30 s of 2 min 00 s",
         "passed  1.53 against 1.31",
+        "covers 86.2% of 12,345 recent tokens",
         "share core 0",
         "v0003 is served",
         "[bold]not markup",
@@ -123,6 +127,13 @@ SPECULATION = {"adaptive": True, "steps": 3, "measuring": False, "acceptance": [
 def test_how_the_engine_speculates(state: dict[str, Any], words: str) -> None:
     assert words in shown(LATER | {"speculation": SPECULATION | state})
     assert "speculation" not in shown(LATER)
+
+
+def test_acceptance_by_domain() -> None:
+    domains = {f"d{n}": {"acceptance_length": 1 + n / 10, "requests": n} for n in range(1, 9)}
+    text = shown(LATER | {"live": {"domains": domains}})
+    assert "acceptance length d8 1.80, d7 1.70, d6 1.60, d5 1.50, d4 1.40, d3 1.30 and 2 more" in text
+    assert "by domain" not in shown(LATER)
 
 
 def test_words() -> None:

@@ -40,6 +40,7 @@ def test_a_draft_from_elsewhere_becomes_a_version_without_a_parent(tmp_path: Pat
         ({"tensors": {"d2t": torch.arange(12).flip(0) * 2}}, "d2t must map"),
         ({"tensors": {"d2t": torch.arange(12) + 21}}, "d2t must map"),
         ({"tensors": {"d2t": torch.arange(12) - 1}}, "d2t must map"),
+        ({"tensors": {"d2t": torch.arange(12) + 1}}, "t2d must mark"),
         ({"config": {"hidden_size": 16}}, "its hidden_size is 16, the target's 8"),
         ({"config": {"draft_vocab_size": None}}, "draft_vocab_size is missing"),
         ({"config": {"draft_vocab_size": True}}, "draft_vocab_size is True"),
@@ -89,7 +90,7 @@ def test_an_exported_version_is_checked_by_its_manifest(tmp_path: Path, publish:
     with pytest.raises(TideError, match="does not belong to other"):
         take(out, store, target="other")
     weights = bytearray((out / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
+    weights[-100] ^= 1  # of a matrix; the last ones are t2d
     (out / "model.safetensors").write_bytes(weights)
     with pytest.raises(TideError, match=r"model\.safetensors is damaged"):
         take(out, store)

@@ -67,7 +67,7 @@ def appliance(
     made = Appliance(tmp_path_factory.mktemp("appliance"), cache)
     made.tide(
         *("up", "--detach", "--wait", "--port", made.port, "--dtype", "float32", "--spool-size", "128MiB"),
-        *("--cycle-tokens", 12000, "--cycle-seconds", 45),
+        *("--cycle-tokens", 12000, "--cycle-seconds", 30),
         held_out_share=0.25,
     )
     made.tide("train", "pause")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import torch
 from engines import Appliance, in_parallel
@@ -15,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.drafts.tensors import vocabulary_ids
 from tide_cli.engine.client import EngineClient
 from tide_cli.spool.erase import Which
 from tide_cli.spool.reader import SpoolReader
@@ -43,15 +46,16 @@ def test_captured_states_are_those_of_the_target(
     long = [token for ids in prompt_ids for token in ids][: CHUNK + 600]
     (answer,) = appliance.greedy([long], 4, 1, "chunked")
     texts = [ids + out for ids, out in zip([*prompt_ids, long], [*plain_outputs, answer["output_ids"]], strict=True)]
+    expected = functools.cache(lambda text: reference_states(model, texts[text]))
     reader = SpoolReader.open(appliance.state / "spool")
     compared = chunked = 0
     for sample in all_samples(reader, until_tokens=long[-8:]):
         tokens, missing = sample.tokens.tolist(), sample.info.prefix_missing
-        text = next(text for text in texts if text[missing : missing + len(tokens)] == tokens)
-        aux, final = reference_states(model, text[: missing + len(tokens)])
+        rows = slice(missing, missing + len(tokens))
+        aux, final = expected(next(i for i, text in enumerate(texts) if text[rows] == tokens))
         # the spool rounds to bfloat16, which keeps 8 bits
-        torch.testing.assert_close(sample.aux.float(), aux[missing:], rtol=2**-8, atol=2e-2)
-        torch.testing.assert_close(sample.final.float(), final[missing:], rtol=2**-8, atol=2e-2)
+        torch.testing.assert_close(sample.aux.float(), aux[rows], rtol=2**-8, atol=2e-2)
+        torch.testing.assert_close(sample.final.float(), final[rows], rtol=2**-8, atol=2e-2)
         compared += 1
         chunked += len(tokens) + missing > CHUNK
     assert compared >= 2 * len(prompt_ids)
@@ -155,6 +159,42 @@ def test_a_swap_in_the_middle_of_streams_changes_no_token(
     assert streams == plain_outputs[:4]
     assert appliance.status()["drafts"]["served"] == version
     appliance.tide("drafts", "use", "v0000")
+
+
+def test_a_swap_of_the_vocabulary_changes_no_token_and_proposes_as_well(
+    appliance: Appliance, model, prompt_ids: list[list[int]], plain_outputs: list[list[int]], tmp_path: Path
+) -> None:
+    """Fifty tokens that no answer needs give way to others: every later token has another place in the draft."""
+    ids = vocabulary_ids(load_file(appliance.state / "drafts" / "v0000" / "model.safetensors")["d2t"])
+    needed = {token for out in plain_outputs for token in out}
+    go = [token for token in ids.tolist()[20:] if token not in needed][:50]
+    stay = torch.tensor([token not in go for token in ids.tolist()])
+    come = torch.arange(20000, 20050)
+    kept = torch.cat([ids[stay], come])
+    order = kept.argsort()
+
+    def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name == "d2t":
+            return kept[order] - torch.arange(len(kept))
+        if name == "t2d":
+            return torch.zeros_like(tensor).index_fill(0, kept, True)
+        if name == "lm_head.weight":
+            return torch.cat([tensor[stay], model.lm_head.weight[come].detach().to(tensor.dtype)])[order]
+        return tensor
+
+    version, prompts, tokens = publish(appliance, tmp_path, change), prompt_ids[:6], len(plain_outputs[0])
+    steps = []
+    appliance.set_steps(3)
+    for name in ("v0000", version_name(version), "v0000"):
+        appliance.tide("drafts", "use", name)
+        appliance.flush_cache()
+        answers = appliance.greedy(prompts, tokens, 1, f"map-{len(steps)}")
+        assert [answer["output_ids"] for answer in answers] == plain_outputs[:6]
+        steps.append(sum(answer["meta_info"]["spec_verify_ct"] for answer in answers))
+    appliance.set_steps(-1)
+    assert steps[0] < tokens * len(prompts)  # something is accepted at all
+    assert steps[1] == pytest.approx(steps[0], rel=0.1)
+    assert steps[2] == steps[0]
 
 
 def publish(appliance: Appliance, folder: Path, change) -> int:
@@ -299,6 +339,19 @@ def test_the_phases_of_the_start_are_told(appliance: Appliance) -> None:
     assert list(phases)[-6:] == ["imports", "devices", "weights", "kv_cache", "warm_up", "first_token"]
     spent = sum(phases[phase] for phase in list(phases)[-6:])
     assert spent == pytest.approx(ready["data"]["seconds"], abs=2)  # its stamps are whole seconds
+    # of SGLang's models only those that are served were imported: a CPU cannot import some of the others
+    assert "error when loading sglang.srt.models" not in (appliance.state / "logs" / "engine.log").read_text()
+
+
+def test_the_engine_has_settled_on_cores_that_are_not_the_trainers(appliance: Appliance) -> None:
+    children = appliance.status()["children"]
+    trainer = psutil.Process(children["trainer"]["pid"]).cpu_affinity()
+    launcher = psutil.Process(children["engine"]["pid"])
+    parts = [launcher, *launcher.children(recursive=True)]
+    assert len(parts) >= 3
+    threads = [thread.id for part in parts for thread in part.threads()]
+    cores = set().union(*(os.sched_getaffinity(thread) for thread in threads))
+    assert cores.isdisjoint(trainer) or len(os.sched_getaffinity(0)) == 1
 
 
 def test_arguments_that_sglang_does_not_know_end_the_start_at_once(cache: Path, tmp_path: Path) -> None:

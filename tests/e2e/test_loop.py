@@ -47,9 +47,10 @@ def test_traffic_makes_a_better_draft_that_is_served(appliance: Appliance) -> No
     assert [state["tide"]["draft_version"] for state in states] == [served]
 
 
-def chat(appliance: Appliance, messages: list[dict[str, str]]) -> str:
+def chat(appliance: Appliance, messages: list[dict[str, str]], domain: str | None = None) -> str:
     answer = appliance.http.post(
         "/v1/chat/completions",
+        headers={"X-SMG-Routing-Key": domain} if domain else {},
         json={"model": "smollm2-135m", "messages": messages, "max_tokens": 64, "temperature": 0},
     )
     assert answer.status_code == 200, answer.text
@@ -70,7 +71,7 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     last = max(info.id for info in reader.samples())
     prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=11), 12)]
     appliance.set_steps(3)  # as the walk drafts, whatever the policy would choose
-    in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+    in_parallel(4, [lambda m=m: chat(appliance, m) for m in prompts])
     appliance.set_steps(-1)
     infos: list = []
     while len(infos) < 12:  # the last sample becomes visible just after its answer
@@ -100,7 +101,7 @@ def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(ap
 
         def requests(over: threading.Event = over) -> None:
             prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=13), 16)]
-            in_parallel(2, [lambda m=m: chat(appliance, m) for m in prompts])
+            in_parallel(4, [lambda m=m: chat(appliance, m) for m in prompts])
             over.set()
 
         in_parallel(2, [switches, requests])
@@ -122,13 +123,15 @@ def test_the_spool_is_shown_exported_and_erased_while_it_serves(appliance: Appli
 
     stored = spool("stat")["stored"]["samples"]
     prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=12), 3)]
-    answers = [chat(appliance, messages) for messages in prompts]
+    labels = ["code", None, "sql"]
+    answers = [chat(appliance, messages, label) for messages, label in zip(prompts, labels, strict=True)]
     while spool("stat")["stored"]["samples"] < stored + 3:  # the last one becomes visible just after its answer
         time.sleep(0.2)
     shown = [spool("show", row["id"], "--text") for row in spool("ls", "--newest", 3)]
-    for messages, answer in zip(prompts, answers, strict=True):
+    for messages, answer, label in zip(prompts, answers, labels, strict=True):
         row = next(row for row in shown if messages[-1]["content"] in row["prompt"])
         assert answer.startswith(row["answer"].strip()[:40])
+        assert row["domain"] == label
     assert spool("verify")["damaged"] == []
     assert spool("export", tmp_path / "export", "--newest", 3)["samples"] == 3
 

@@ -74,6 +74,7 @@ class Scheduler:
             output_ids_through_stop=output,
             spec_verify_ct=2,
             spec_num_correct_drafts=1,
+            routing_key="shop" if rid == "a" else None,
         )
         self.capture.after_result([req], draft_version=5)
 
@@ -105,6 +106,7 @@ def test_prefill_and_verify_become_one_sample(scheduler: Scheduler) -> None:
     assert torch.equal(sample.aux, torch.cat((aux1[3:], aux2[:3])))
     assert torch.equal(sample.final, torch.cat((final1[3:], final2[:3])))
     assert (sample.info.draft_version, sample.info.verify_steps, sample.info.accepted) == (5, 2, 1)
+    assert sample.info.domain == "shop"
 
 
 def test_rows_beyond_the_stop_are_left_out(scheduler: Scheduler) -> None:

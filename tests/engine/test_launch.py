@@ -97,6 +97,12 @@ def test_gpus_get_neither(tmp_path: Path) -> None:
     assert not {"--max-total-tokens", "--mem-fraction-static", "--chunked-prefill-size"} & set(started.argv)
 
 
+def test_a_model_package_of_the_users_own_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(tmp_path).env["SGLANG_EXTERNAL_MODEL_PACKAGE"] == "tide_cli.engine.architectures"
+    monkeypatch.setenv("SGLANG_EXTERNAL_MODEL_PACKAGE", "mine")
+    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" not in command(tmp_path).env
+
+
 def test_the_figures_of_a_plan_are_passed_on(tmp_path: Path) -> None:
     planned = replace(GPUS, max_total_tokens=4096, mem_fraction_static=0.8, prefill_tokens=2048)
     started = command(tmp_path, planned)

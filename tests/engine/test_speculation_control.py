@@ -27,7 +27,7 @@ class Engine:
 
     def __init__(self, folder: Path, rate: float, costs: list[float], lag: int = 0, adaptive: bool = True) -> None:
         self.config = EngineConfig(
-            speculation=True, capture=False, run="r", target="t", hidden_size=8, spool=folder, spool_size=0,
+            speculation=True, capture=False, cores=(0,), run="r", target="t", hidden_size=8, spool=folder, spool_size=0,
             max_sample_tokens=1, held_out_share=0.2, retention_hours=None, capture_sample_rate=1.0,
             drafts=folder, served_version=0, max_running_requests=8,
             draft_steps=3, adaptive=adaptive, speculation_margin=0.02, profiles=folder / "profiles",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tide_cli.hardware.inventory import Gpu, Inventory, NumaNode
+from tide_cli.hardware.inventory_file import read_inventory
 from tide_cli.targets import TargetShape, known_targets
 
 SHAPES: dict[str, TargetShape] = {name: known.shape for name, known in known_targets().items() if known.shape}
@@ -13,7 +14,7 @@ INVENTORIES = sorted((Path(__file__).parent / "inventories").glob("*.json"))
 
 def machine(name: str) -> Inventory:
     """inventories/<name>.json"""
-    return Inventory.from_json((Path(__file__).parent / "inventories" / f"{name}.json").read_text())
+    return read_inventory((Path(__file__).parent / "inventories" / f"{name}.json").read_text())
 
 
 def cpu(cores: int, gib: int = 64) -> Inventory:

@@ -15,7 +15,13 @@ from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.wishes import Wishes
 
-MAKES = [("A100", (8, 0), "nvidia"), ("A6000", (8, 6), "nvidia"), ("H100", (9, 0), "nvidia"), ("MI", (9, 4, 2), "amd")]
+MAKES = [
+    ("A100", (8, 0), "nvidia"),
+    ("A6000", (8, 6), "nvidia"),
+    ("H100", (9, 0), "nvidia"),
+    ("MI", (9, 4, 2), "amd"),
+    ("MI old", (9, 0, 10), "amd"),
+]
 STEP = 2**28
 
 shapes = st.sampled_from(sorted(SHAPES)).map(SHAPES.__getitem__)
@@ -23,8 +29,9 @@ shapes = st.sampled_from(sorted(SHAPES)).map(SHAPES.__getitem__)
 
 @st.composite
 def inventories(draw: st.DrawFn, least: int = 0) -> Inventory:
-    """Up to six GPUs of up to two makes, some of them busy, some joined, on one or two nodes."""
-    sized = st.tuples(st.sampled_from(MAKES), st.integers(8, 200))
+    """Up to six GPUs of up to two makes of one maker, some of them busy, some joined, on one or two nodes."""
+    maker = draw(st.sampled_from(("nvidia", "nvidia", "amd")))
+    sized = st.tuples(st.sampled_from([make for make in MAKES if make[2] == maker]), st.integers(8, 200))
     makes = draw(st.lists(sized, min_size=1, max_size=2, unique_by=lambda make: make[0][0]))
     gpus = []
     for index in range(draw(st.integers(least, 6))):

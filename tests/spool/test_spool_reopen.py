@@ -73,7 +73,7 @@ def test_the_index_is_rebuilt_from_the_pages(open_writer, open_reader, store, fo
             else:  # as if killed after the pages were given back
                 db.execute(
                     "insert into samples select 9, run, draft_version, created, tokens, prompt_tokens, "
-                    "prefix_missing, verify_steps, accepted, split, checksum, pages, generations, cut, reused "
+                    "prefix_missing, verify_steps, accepted, split, checksum, pages, generations, cut, reused, domain "
                     "from samples where id = 1"
                 )
         db.close()

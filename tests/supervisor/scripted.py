@@ -1,9 +1,10 @@
 """An appliance whose engine and trainer are small scripts: `python scripted.py appliance FOLDER PORT [SETTING=VALUE…]`.
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
-programs it starts are replaced. The engine takes its time over a stop when FOLDER/stubborn exists, refuses every swap
-when FOLDER/refuse exists, gives no token while FOLDER/mute exists, ends at once with the words in FOLDER/crash, and has FOLDER/metrics for its
-page of metrics. The supervisor's wall clock is off by the seconds in FOLDER/clock.
+programs it starts are replaced, and it looks at them more often. The engine takes its time over a stop when
+FOLDER/stubborn exists, refuses every swap when FOLDER/refuse exists, gives no token while FOLDER/mute exists, ends at
+once with the words in FOLDER/crash, and has FOLDER/metrics for its page of metrics. The supervisor's wall clock is off
+by the seconds in FOLDER/clock.
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def trainer(folder: str, events: str) -> None:
 
 def appliance(folder: str, port: str, *chosen: str) -> int:
     """Runs in the foreground, as `tide up` does."""
+    from tide_cli.supervisor import watchers
     from tide_cli.supervisor.appliance import check_settings, run_with_signals, running_appliance
     from tide_cli.supervisor.init import stay_as_init
     from tide_cli.supervisor.journal import event_line
@@ -171,6 +173,7 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
                 return self._python(child, self.plan.serve, [__file__, "engine", folder, port, str(served)])
             return self._python(child, self._training_partition, [__file__, "trainer", folder], talks=True)
 
+    watchers._LOOK_EVERY = 0.25
     stay_as_init()  # as `tide` does: nothing, except where it is process 1
     shift_clock(Path(folder) / "clock")
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))

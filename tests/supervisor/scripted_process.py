@@ -32,9 +32,11 @@ class ScriptedAppliance:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.paths = Paths.under(folder / "state", folder / "cache")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        # it stays bound, which hinders no server: nobody else who asks for a free port is given this one
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self.port = self._reserved.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *chosen: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
@@ -103,6 +105,7 @@ class ScriptedAppliance:
         return [stat.pid for stat in find_family(Mark.of(self.paths.state))]
 
     def close(self) -> None:
+        self._reserved.close()
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()

@@ -474,6 +474,27 @@ def test_a_draft_that_does_not_keep_its_promise_is_taken_back() -> None:
     assert note.data["watch"]["forecast"] == 1.8
 
 
+def test_acceptance_by_domain_is_kept_and_told_of_the_version_that_leaves() -> None:
+    history = History().serving()
+    told = [ServedRequest(n, 0, 30 + n % 2 * 30, 20, ("code", "chat")[n % 2]) for n in range(1, 9)]
+    history.tell(Observed((*told, ServedRequest(9, 0, 60, 20))))
+    expected = {
+        "chat": {"acceptance_length": 3.0, "requests": 4},
+        "code": {"acceptance_length": 1.5, "requests": 4},
+    }
+    assert history.core.learning.performance.domains == expected
+    history.tell(UseAsked(1, 5))
+    history.tell(Swapped(5, 1))
+    assert next(note for note in history.notes if note.kind == "swap").data["domains"] == expected
+    assert history.core.learning.performance.domains == {}
+    many = [ServedRequest(n, 5, 30, 20, f"client {n}") for n in range(10, 210)]
+    history.tell(Observed((ServedRequest(300, 5, 30, 20, "code"), *many)))
+    kept = history.core.learning.performance.domains
+    assert len(kept) == 32
+    assert "client 209" in kept
+    assert "code" not in kept
+
+
 def test_a_draft_that_keeps_its_promise_is_trusted() -> None:
     history = with_a_new_draft()
     assert history.tell(requests(1, 1.8, 60, first=200)) == []
@@ -508,6 +529,25 @@ def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() 
     assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3")) == [Swap(0, 1)]
     assert history.tell(Swapped(0, 1)) == [Serve(0)]
     assert history.tell(Totals({"tokens": 1500})) == []
+
+
+def test_a_vocabulary_that_covers_too_little_is_told_once_and_each_change_of_it() -> None:
+    history = History().serving()
+
+    def covers(served: float, changed: int = 0) -> None:
+        values = {"candidate": 0.99, "wanted": 0.97, "changed": changed, "tokens": 1000}
+        history.tell(said("coverage", cycle=1, served=served, **values))
+
+    for served in (0.98, 0.86, 0.85, 0.99):
+        covers(served)
+    told = [note.text for note in history.notes if note.kind == "coverage"]
+    assert told == ["the draft's vocabulary covers 86.0% of 1000 recent tokens, less than 97.0%"]
+    covers(0.85, changed=300)
+    covers(0.85, changed=20)
+    told = [note.text for note in history.notes if note.kind == "coverage"]
+    assert told[1].endswith("less than 97.0%; training with 300 others: 99.0%")
+    assert len(told) == 3
+    assert history.core.learning.coverage["served"] == 0.85
 
 
 def test_cycles_that_bring_nothing_come_more_seldom() -> None:

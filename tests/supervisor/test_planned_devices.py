@@ -62,6 +62,17 @@ def test_children_see_their_own_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert seen == {ENGINE: "0", TRAINER: "1"}
 
 
+@pytest.mark.parametrize(("gpus", "begins_on"), [(0, (0, 1)), (2, ())])
+def test_without_a_gpu_the_engine_begins_on_the_trainers_cores_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, begins_on: tuple[int, ...]
+) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(gpus), target="someone/some-model")
+    fetched(made, tmp_path)
+    spec = made.spec(ENGINE, 0)
+    assert (spec.cores, spec.start_cores) == ((0,), begins_on)
+    assert spec.env["OMP_NUM_THREADS"] == "1"
+
+
 def test_an_unknown_target_is_planned_again_once_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = workshop(monkeypatch, tmp_path, machine(gpus=1), target="someone/some-model")
     assert made.plan.memory == ()

@@ -34,20 +34,20 @@ time.sleep(600)
 class Running:
     """A child and the news of it."""
 
-    def __init__(self, folder: Path, code: str, talks: bool = True) -> None:
+    def __init__(self, folder: Path, code: str, talks: bool = True, **spec: Any) -> None:
         self.exits: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.mark = Mark.of(folder, "child")
         self.log = folder / "child.log"
-        spec = ChildSpec(
+        made = ChildSpec(
             argv=[sys.executable, "-c", code],
             env=dict(os.environ),
-            cores=[min(os.sched_getaffinity(0))],
             log=self.log,
             mark=self.mark,
             talks=talks,
+            **{"cores": [min(os.sched_getaffinity(0))], **spec},
         )
-        self.process = ChildProcess(spec, lambda code, words: self.exits.put((code, words)), self.events.put)
+        self.process = ChildProcess(made, lambda code, words: self.exits.put((code, words)), self.events.put)
 
     def exit(self) -> tuple[int, str]:
         return self.exits.get(timeout=WITHIN)
@@ -64,6 +64,36 @@ def test_a_child_leads_its_own_session_on_its_own_cores(tmp_path: Path) -> None:
     assert pid == session == group == running.process.pid
     assert cores == [min(os.sched_getaffinity(0))]
     assert running.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_child_that_may_begin_on_more_cores_settles_on_its_own_with_all_its_family(tmp_path: Path) -> None:
+    """Threads included; on a machine with a single core there is nothing to see."""
+    allowed = sorted(os.sched_getaffinity(0))
+    code = """
+import os, subprocess, sys, threading
+cores = lambda: sorted(os.sched_getaffinity(0))
+code = "import os; input(); print(*os.sched_getaffinity(0), flush=True)"
+other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+asked, told = threading.Event(), []
+thread = threading.Thread(target=lambda: (asked.wait(), told.append(cores())))
+thread.start()
+print(*cores(), flush=True)
+os.write(int(sys.argv[1]), b'{"event": "begun"}\\n')
+sys.stdin.readline()
+other.communicate(b"\\n")
+asked.set()
+thread.join()
+print(*told[0], flush=True)
+print(*cores(), flush=True)
+"""
+    running = Running(tmp_path, code, cores=allowed[:1], start_cores=allowed)
+    running.events.get(timeout=WITHIN)
+    running.process.settle()
+    running.process.tell({"cmd": "go on"})
+    assert running.exit()[0] == 0
+    before, *after = [[int(core) for core in line.split()] for line in running.log.read_text().splitlines()]
+    assert before == allowed
+    assert after == [allowed[:1]] * 3
 
 
 def test_commands_go_in_and_events_come_out(tmp_path: Path) -> None:

@@ -34,6 +34,36 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert not is_locked(path)
     assert read_holder(path) == {}
     StateLock(path).release()
+    assert list(tmp_path.iterdir()) == []  # as it was before
+
+
+def test_a_lock_file_that_was_there_stays(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    StateLock(path).release()
+    assert path.exists()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder ends between the opening of the file and the lock: whoever comes next makes another file."""
+    path = tmp_path / "lock"
+    first = StateLock(path)
+    opened = os.open(path, os.O_RDWR)
+    first.release()
+    monkeypatch.setattr(StateLock, "_open", lambda self: opened)
+    with pytest.raises(TideError, match="already runs"):
+        StateLock(path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "broken link"])
+def test_a_lock_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "no" / "where")
+    with pytest.raises(TideError, match="cannot open the lock"):
+        StateLock(path)
 
 
 def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_a_row_comes_back_as_it_was(kept: Kept) -> None:
     assert (kept.path.stat().st_mode & 0o777, kept.said) == (0o600, [])
 
 
+def test_parts_of_a_second_are_one_row(kept: Kept) -> None:
+    kept.record(START + 5, 1).record(START + 5, 1)
+    (only,) = kept.rows(1)
+    assert only.observed == Interval(2.0, 10, 20, 2.0, {(0.0, 0.1): 2}, {(0.1, math.inf): 4})
+
+
 def test_seconds_become_tens_and_minutes_when_those_are_over(kept: Kept) -> None:
     kept.record(START, 60)
     assert kept.times(10) == list(range(START, START + 50, 10))

@@ -9,6 +9,7 @@ import torch
 
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.material import Material
@@ -35,6 +36,20 @@ def test_what_was_trained_on_is_counted(config: TrainingConfig) -> None:
     material.count_trained()
     times = {info.id: info.times_trained for info in SpoolReader.open(config.spool).samples()}
     assert times == {3: 2, 2: 1, 1: 0}
+
+
+def test_tokens_are_counted_without_their_states(config: TrainingConfig) -> None:
+    store(config, 3)  # each says 2, 3, 4, … 7 after a prompt of three tokens; the last token has no row
+    material = Material(config)
+    recent, old = material.token_counts(7)
+    assert recent.tolist() == [0, 0, 3, 3, 3, 3, 3]  # 7 is none of the seven tokens
+    assert old.sum() == 0
+    fresh, _ = material.training()
+    assert all(ref.read() for ref in fresh)  # which keeps them in the reservoir
+    kept = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed).samples()
+    assert [one.generated_tokens().tolist() for one in kept] == [[2, 3, 4, 5, 6, 7]] * 3
+    kept[0].path.unlink()
+    assert kept[0].generated_tokens() is None
 
 
 def test_old_samples_expire_with_the_spools(config: TrainingConfig, monkeypatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_target import Target
 
+from tide_cli.drafts.tensors import check_vocabulary_map
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.state import Progress, load_state, read_progress, save_state
 from tide_cli.training.trainer import DraftTrainer
@@ -27,6 +28,45 @@ def test_a_restart_goes_on_as_if_nothing_had_happened(target: Target, config: Tr
     for name, tensor in first.tensors().items():
         assert torch.equal(second.tensors()[name], tensor), name
     assert second.optimizer.get_learning_rate() == pytest.approx(config.learning_rate)
+
+
+def test_a_changed_vocabulary_goes_on_with_what_was_learned(
+    target: Target, config: TrainingConfig, day_zero: Path
+) -> None:
+    samples = target.samples(4)
+    trainer = DraftTrainer(config, day_zero)
+    for _ in range(12):
+        trainer.step(samples)
+    before, ids = trainer.tensors(), trainer.vocabulary
+    outside = torch.tensor(sorted(set(range(300)) - set(ids.tolist())))
+    moments = {name: trainer.optimizer.optimizer.state[master] for name, master in trainer.masters().items()}
+    known = moments["lm_head.weight"]["exp_avg"].clone()
+    changed = torch.cat([ids[:4], ids[14:], outside[:10]]).sort().values  # ten tokens give way to ten others
+    trainer.change_vocabulary(changed)
+
+    after = trainer.tensors()
+    check_vocabulary_map(after["d2t"], after["t2d"])
+    assert torch.equal(trainer.vocabulary, changed)
+    own = target.model.lm_head.weight.to(trainer.compute_dtype)
+    for place, token in enumerate(changed.tolist()):
+        was = (ids == token).nonzero().flatten()
+        row, moment = after["lm_head.weight"][place], moments["lm_head.weight"]["exp_avg"][place]
+        assert torch.equal(row, before["lm_head.weight"][was[0]] if len(was) else own[token].to(row.dtype))
+        assert torch.equal(moment, known[was[0]] if len(was) else torch.zeros_like(moment))
+    for name in before.keys() - {"lm_head.weight", "d2t", "t2d"}:
+        assert torch.equal(after[name], before[name]), name
+    assert torch.equal(trainer.draft.lm_head.weight, after["lm_head.weight"].to(trainer.compute_dtype))
+
+    save_state(config.state, trainer, Progress(parent=0))
+    second = DraftTrainer(config, day_zero)
+    assert load_state(config.state, second)
+    losses = [one.step(samples).loss for one in (trainer, second)]
+    assert losses[0] == losses[1]
+    assert torch.equal(second.vocabulary, changed)
+    second.restart_from(before)  # the map goes back, and the teacher with it
+    fresh = DraftTrainer(config, day_zero)
+    fresh.restart_from(before)
+    assert second.step(samples).loss == fresh.step(samples).loss
 
 
 def test_state_of_another_draft_or_a_damaged_one_is_refused(

@@ -19,7 +19,7 @@ from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
 
 from tide_cli.drafts.checks import publish_foreign
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import read_draft
+from tide_cli.drafts.tensors import check_vocabulary_map, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
@@ -118,7 +118,8 @@ def test_a_life_of_cycles(
     worker.send(cmd="train", served=7)
     assert "v0007" in worker.until("error")[-1]["message"]  # that cycle has ended, the worker goes on
 
-    fill_spool(config, target.samples(40))
+    made = target.samples(40)
+    fill_spool(config, [replace(s, info=replace(s.info, domain=("odd", "even")[s.info.id % 2])) for s in made])
     trained = 0
     for _ in range(10):  # cycles go on from each other's weights until one passes
         worker.send(cmd="train", served=0)
@@ -131,6 +132,7 @@ def test_a_life_of_cycles(
     gate = events["gate"]
     assert gate["passed"], gate
     assert gate["candidate_al"] > gate["served_al"] + config.gate_margin
+    assert set(gate["domains"]) == {"odd", "even"}
     assert events["published"]["parent"] == 0
     assert events["cycle_end"]["published"] == events["published"]["version"] == 1
     store.verify(1)
@@ -174,6 +176,43 @@ def test_a_life_of_cycles(
     assert restarted is not None
     assert restarted.parent == 0
     assert restarted.cycle == continued.cycle + 1
+
+
+def test_a_vocabulary_that_does_not_fit_the_traffic_is_changed_and_published(
+    target: Target, config: TrainingConfig, start: Callable[[TrainingConfig], Worker]
+) -> None:
+    config = replace(config, draft_vocab_size=150, vocab_coverage=0.97)
+    publish_day_zero(config)  # the lower half of the tokens, the other half of the text
+    store = DraftStore(config.drafts)
+    fill_spool(config, target.samples(40))
+    worker = start(config)
+    worker.until("ready")
+    changed = []
+    for _ in range(10):
+        worker.send(cmd="train", served=0)
+        events = {event["event"]: event for event in worker.until("cycle_end")}
+        changed.append(events["coverage"]["changed"])
+        if events["gate"]["passed"]:
+            break
+    said = events["coverage"]
+    assert said["served"] < 0.7 < said["candidate"] <= 1
+    assert changed[0] > 10
+    assert changed[1:] == [0] * (len(changed) - 1)  # the same traffic, the same vocabulary
+    assert events["cycle_end"]["published"] == 1, events["gate"]
+    old, new = (read_draft(store.path(version)) for version in (0, 1))
+    check_vocabulary_map(new["d2t"], new["t2d"])
+    assert old["lm_head.weight"].shape == new["lm_head.weight"].shape
+    manifest = store.manifest(1)
+    assert manifest.vocab_map_hash == vocab_map_hash(new["d2t"]) != store.manifest(0).vocab_map_hash
+    assert manifest.gate["coverage"] == said["candidate"]
+
+    # the version before has another vocabulary, and is walked all the same
+    worker.send(cmd="choose", served=0, bad=[])
+    assert worker.until("pool")[-1]["version"] == 1
+    worker.send(cmd="train", served=1)
+    events = {event["event"]: event for event in worker.until("cycle_end")}
+    assert events["coverage"]["served"] == said["candidate"]
+    assert worker.end() == 0
 
 
 def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> None:

@@ -125,5 +125,6 @@ def fill_spool(config: TrainingConfig, samples: list[Sample], held_out_share: fl
             draft_version=0,
             verify_steps=sample.info.verify_steps,
             accepted_tokens=0,
+            domain=sample.info.domain,
         )
     writer.close()

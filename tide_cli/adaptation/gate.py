@@ -5,8 +5,8 @@ How often it errs at which number of samples is counted by tests/adaptation/gate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -33,7 +33,8 @@ class Walk:
 class GateDecision:
     """The gate's verdict and its figures, all in acceptance length (tokens per verify round, bonus included).
 
-    lower_bound: one-sided lower bound of the gain; None when there are too few samples for one.
+    lower_bound: one-sided lower bound of the gain; None when there are too few samples for one. domains: gain on each
+    domain that there were samples enough of.
     """
 
     passed: bool
@@ -43,6 +44,7 @@ class GateDecision:
     lower_bound: float | None
     samples: int
     reason: str
+    domains: Mapping[str, float] = field(default_factory=dict)
 
 
 def acceptance_length(walks: Sequence[Walk]) -> float:
@@ -99,7 +101,8 @@ def decide(
     if passed and domain is not None and losses[domain] > domain_floor:
         passed = False
         reason = f"{reason}, but it loses {losses[domain]:.3f} on {domain}, more than the {domain_floor:g} allowed"
-    return GateDecision(passed, candidate_al, served_al, gain, lower, count, reason)
+    gains = {name: -lost for name, lost in losses.items()}
+    return GateDecision(passed, candidate_al, served_al, gain, lower, count, reason, gains)
 
 
 def domain_losses(candidate: Sequence[Walk], served: Sequence[Walk], domains: Sequence[str | None]) -> dict[str, float]:

@@ -22,7 +22,6 @@ class Kept:
 
     version: int
     parent: int | None
-    vocab_map_hash: str
     al: Mapping[str, float]
 
 
@@ -37,14 +36,13 @@ class WalkOrder:
 def walk_order(kept: Sequence[Kept], served: int, limit: int, bad: Collection[int] = ()) -> WalkOrder:
     """At most `limit` versions, each the one most different from the served one and from those before it.
 
-    Versions that are bad or have another vocabulary map than the served one cannot be put into service and are left
-    out. Of equally different ones the newer comes first. ValueError where `served` is not among `kept`.
+    Bad versions are left out. Of equally different ones the newer comes first. ValueError where `served` is not among
+    `kept`.
     """
     known = {version.version: version for version in kept}
     if served not in known:
         raise ValueError(f"v{served:04d} is not among the kept versions")
-    same_map = known[served].vocab_map_hash
-    left = {v for v, k in known.items() if v != served and v not in bad and k.vocab_map_hash == same_map}
+    left = {version for version in known if version != served and version not in bad}
     candidates, chosen = len(left), [served]
     while left and len(chosen) <= limit:
         # the served one and those chosen are what a further one has to differ from

@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from tide_cli import __version__
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json, print_table
-from tide_cli.cli.where import Config, Json, StateDir, settings_for
+from tide_cli.cli.setting_options import CacheDir
+from tide_cli.cli.where import Config, Json, StateDir, settings_for, settings_with_origins
 from tide_cli.paths import config_file, default_config_file
 
 
 @app.command()
 def config(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Every setting: its value, where that comes from, and what it means."""
-    from tide_cli.settings import Settings
+    from tide_cli.supervisor.values import check_values
 
-    settings = settings_for(state_dir, config)
-    in_file = _names_in(config_file(config))
+    settings, origins = settings_with_origins(state_dir, config)
+    check_values(settings)
     values = settings.model_dump(mode="json")
-    rows: list[dict[str, Any]] = []
-    for name, field in Settings.model_fields.items():
-        flag = name == "state_dir" and state_dir is not None
-        environment = f"TIDE_{name.upper()}" in {variable.upper() for variable in os.environ}
-        origin = "flag" if flag else "environment" if environment else "file" if name in in_file else "default"
-        rows.append({"name": name, "value": values[name], "origin": origin, "description": field.description})
+    rows: list[dict[str, Any]] = [
+        {"name": name, "value": values[name], "origin": origins[name], "description": field.description}
+        for name, field in type(settings).model_fields.items()
+    ]
     if json:
         print_json(rows)
     else:
         print_table(("name", "value", "origin", "description"), [list(row.values()) for row in rows])
 
 
-def _names_in(file: Path | None) -> set[str]:
-    """Names of the settings in a file that has just been read without complaint."""
-    import tomllib
-
-    return set(tomllib.loads(file.read_text())) if file else set()
-
-
 @app.command()
 def paths(
     state_dir: StateDir = None,
-    cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Folder of converted targets.")] = None,
+    cache_dir: CacheDir = None,
     config: Config = None,
     json: Json = False,
 ) -> None:

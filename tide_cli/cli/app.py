@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import typer
 
-from tide_cli.cli.output import complain
-from tide_cli.errors import ExitCode, TideError
+from tide_cli.cli.output import complain, forget
+from tide_cli.errors import ExitCode, TideError, reason
 
 app = typer.Typer(
     name="tide",
@@ -26,20 +28,22 @@ def options(debug: bool = typer.Option(False, "--debug", help="Show tracebacks i
     """Options of every command; main() has read them already, since they may stand behind the command as well."""
 
 
+# What a shell reports of a program that the end of a pipe's reader has ended: 128 + SIGPIPE.
+_NO_READER = 141
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     if os.getpid() == 1:
         from tide_cli.supervisor.init import stay_as_init
 
         stay_as_init()
+    _open_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     code = _run([argument for argument in arguments if argument != "--debug"], debug)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _forget_stdout()
-    sys.exit(code)
+    lost = _close_output()
+    sys.exit(code or lost or ExitCode.DONE)
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -58,16 +62,25 @@ def _run(arguments: list[str], debug: bool) -> int:
     except (typer.Abort, KeyboardInterrupt):
         complain(["interrupted"])
         return 130
-    except BrokenPipeError:
-        _forget_stdout()
-        return int(ExitCode.DONE)
+    except SystemExit:  # typer's way of ending where nobody reads the output any more
+        forget(sys.stdout)
+        return _NO_READER
     except Exception as error:
         if hasattr(error, "format_message"):  # the usage errors of typer's parser
             return _usage(error)
+        if isinstance(error, OSError) and (lost := _close_output()):
+            return lost
         if debug:
             raise
-        complain([f"unexpected {type(error).__name__}: {error}", "the same command with --debug shows where"])
+        complain([_unforeseen(error), "the same command with --debug shows where"])
         return int(ExitCode.FAILED)
+
+
+def _unforeseen(error: Exception) -> str:
+    """What nobody has put into words for its place."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {os.fsdecode(error.filename)}: {reason(error)}"
+    return f"a fault in TIDE, or in what it stands on: {reason(error)}"
 
 
 def _usage(error: Any) -> int:
@@ -79,6 +92,47 @@ def _usage(error: Any) -> int:
     return int(ExitCode.USAGE)
 
 
-def _forget_stdout() -> None:
-    """The reader is gone; leave nothing that Python would try to flush into its pipe at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+class _Output(io.TextIOWrapper):
+    """Standard output that remembers why it could not be written."""
+
+    lost: OSError | None = None
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self.lost = error
+            raise
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self.lost = error
+            raise
+
+
+def _open_streams() -> None:
+    """A program may be started with its streams closed; what is written to them then is lost, and nothing else is."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  for as long as the process lives
+    out = sys.stdout
+    if type(out) is io.TextIOWrapper:
+        how = {"encoding": out.encoding, "errors": out.errors}
+        sys.stdout = _Output(out.detach(), **how, line_buffering=out.line_buffering, write_through=out.write_through)
+
+
+def _close_output() -> int | None:
+    """The exit code of a command whose output could not be written, said on stderr; None where all of it was."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    lost = sys.stdout.lost if isinstance(sys.stdout, _Output) else None
+    if lost is None:
+        return None
+    forget(sys.stdout)
+    sys.stdout.lost = None  # it is said once
+    if isinstance(lost, BrokenPipeError):
+        return _NO_READER
+    complain([f"the output cannot be written: {reason(lost)}"])
+    return int(ExitCode.FAILED)

@@ -39,7 +39,7 @@ def spool(
     """
     from tide_cli.bench.report import busy_warning, make_report, take_environment
     from tide_cli.bench.spool import SpoolBench
-    from tide_cli.settings import parse_size
+    from tide_cli.setting_values import parse_size
 
     try:
         size_bytes = parse_size(size)

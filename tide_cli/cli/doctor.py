@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json
+from tide_cli.cli.setting_options import WHOLE, flag
 from tide_cli.cli.where import Config, Json, StateDir, settings_for
 
 _MARKS = {True: "ok  ", False: "FAIL"}
@@ -16,7 +15,7 @@ _MARKS = {True: "ok  ", False: "FAIL"}
 @app.command()
 def doctor(
     state_dir: StateDir = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to try.", show_default=False)] = None,
+    port: Annotated[str | None, flag("--port", "Port to try.", WHOLE)] = None,
     config: Config = None,
     json: Json = False,
 ) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from tide_cli.cli.drafts import Version, drafts_app, previously_served
 from tide_cli.cli.output import complain, print_json, print_table
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
 from tide_cli.errors import TideError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _pin(version: str, state_dir: Path | None, config: Path | None, pinned: bool
 @drafts_app.command("export")
 def export(
     version: Version,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    folder: Annotated[Path, path_argument("A new or empty folder.")],
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:
@@ -56,13 +56,14 @@ def export(
     from tide_cli.drafts.store import DraftStore, parse_version, version_name
 
     number = parse_version(version)
-    export_draft(DraftStore(appliance_paths(state_dir, config).drafts), number, folder)
+    paths = appliance_paths(state_dir, config)
+    export_draft(DraftStore(paths.drafts), number, outside(paths, folder))
     complain([f"{version_name(number)} is in {folder}; SGLang takes it with --speculative-draft-model-path"])
 
 
 @drafts_app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an EAGLE3 draft.")],
+    folder: Annotated[Path, path_argument("Folder of an EAGLE3 draft.")],
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -86,7 +87,7 @@ def import_(
 
     known = store.manifest(newest)
     version = publish_foreign(
-        folder.expanduser(),
+        folder,
         store,
         target=known.target,
         target_revision=known.target_revision,
@@ -102,7 +103,7 @@ def import_(
     if not swappable and served is not None:
         complain(
             [
-                f"its vocabulary map, shape or dtype is not that of {version_name(served)}, which is served",
+                f"its shape or dtype is not that of {version_name(served)}, which is served",
                 "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
             ]
         )

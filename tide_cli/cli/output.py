@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Messages for people, on stderr."""
-    first, *rest = lines
-    print("\n".join([f"tide: {first}", *(f"      {line}" for line in rest)]), file=sys.stderr)
+    """Messages for people, on stderr: each of the lines is one, whatever it quotes."""
+    first, *rest = map(_printable, lines)
+    try:
+        print("\n".join([f"tide: {first}", *(f"      {line}" for line in rest)]), file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told that they cannot be told
+        forget(sys.stderr)
+
+
+def forget(stream: TextIO) -> None:
+    """Leave nothing in a stream that Python would try to write once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in line)
 
 
 def print_json(value: Any) -> None:

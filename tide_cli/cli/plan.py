@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json
-from tide_cli.cli.where import Config, Json, StateDir, settings_for
+from tide_cli.cli.setting_options import (
+    Capture,
+    ContextLength,
+    Draft,
+    Dtype,
+    Gpus,
+    MaxRunningRequests,
+    NoSpeculation,
+    ServeCores,
+    ServeGpus,
+    Speculation,
+    SpoolSize,
+    Target,
+    Tp,
+    TrainCores,
+    TrainGpus,
+    Training,
+    speculation_mode,
+)
+from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +34,7 @@ if TYPE_CHECKING:
     from tide_cli.paths import Paths
 
 
-def _flag(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
+_NO_SETTINGS = {"inventory", "no_speculation", "state_dir", "config", "json"}
 
 
 @app.command()
@@ -36,41 +52,39 @@ def gpus(json: Json = False) -> None:
 
 @app.command()
 def plan(
-    target: Annotated[str | None, _flag("--target", "Known target, checkpoint folder or hub id.")] = None,
-    inventory: Annotated[Path | None, _flag("--inventory", "Machine to plan for (JSON); else this one.")] = None,
-    draft: Annotated[str | None, _flag("--draft", "EAGLE3 draft to start with: folder or hub id.")] = None,
-    gpus: Annotated[str | None, _flag("--gpus", "GPUs that may be used, e.g. 0-3, or cpu.")] = None,
-    serve_gpus: Annotated[str | None, _flag("--serve-gpus", "GPUs of the engine, e.g. 0,1.")] = None,
-    train_gpus: Annotated[str | None, _flag("--train-gpus", "GPU of the trainer, or cpu.")] = None,
-    tp: Annotated[int | None, _flag("--tp", "GPUs one copy of the target is spread over.")] = None,
-    serve_cores: Annotated[str | None, _flag("--serve-cores", "CPU cores of the engine, e.g. 0-3.")] = None,
-    train_cores: Annotated[str | None, _flag("--train-cores", "CPU cores of the trainer.")] = None,
-    context_length: Annotated[int | None, _flag("--context-length", "Longest sequence, in tokens.")] = None,
-    max_running_requests: Annotated[
-        int | None, _flag("--max-running-requests", "Requests decoded together at most.")
+    inventory: Annotated[
+        Path | None, path_option("--inventory", "Machine to plan for (JSON); else this one.", "FILE")
     ] = None,
-    spool_size: Annotated[str | None, _flag("--spool-size", "Size of the spool, e.g. 2GiB.")] = None,
-    training: Annotated[
-        bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)
-    ] = None,
-    speculation: Annotated[
-        bool | None, typer.Option("--speculation/--no-speculation", help="Decode with a draft.", show_default=False)
-    ] = None,
+    target: Target = None,
+    draft: Draft = None,
+    dtype: Dtype = None,
+    context_length: ContextLength = None,
+    max_running_requests: MaxRunningRequests = None,
+    gpus: Gpus = None,
+    serve_gpus: ServeGpus = None,
+    train_gpus: TrainGpus = None,
+    tp: Tp = None,
+    serve_cores: ServeCores = None,
+    train_cores: TrainCores = None,
+    spool_size: SpoolSize = None,
+    capture: Capture = None,
+    training: Training = None,
+    speculation: Speculation = None,
+    no_speculation: NoSpeculation = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """How `tide up` would divide a machine: devices, memory, and the commands it would start."""
-    wishes = {
-        name: value for name, value in locals().items() if name not in ("inventory", "state_dir", "config", "json")
-    }
+    speculation = speculation_mode(speculation, no_speculation)
+    wishes = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     from tide_cli.cli.plan_view import plan_as_dict, plan_text
     from tide_cli.hardware.plan_settings import plan_for
     from tide_cli.supervisor.planned_commands import planned_commands
-    from tide_cli.targets import resolve_target
+    from tide_cli.supervisor.values import check_values
 
     settings = settings_for(state_dir, config, **wishes)
-    wanted = resolve_target(settings.target, settings.paths)
+    wanted = check_values(settings)
     machine = _read(inventory) if inventory else _this_machine(settings.paths)
     planned = plan_for(settings, wanted, machine)
     commands = planned_commands(settings, wanted, planned)
@@ -81,7 +95,7 @@ def plan(
 
 
 def _read(file: Path) -> Inventory:
-    from tide_cli.hardware.inventory import Inventory
+    from tide_cli.hardware.inventory_file import read_inventory
 
     try:
         text = file.read_text()
@@ -90,7 +104,7 @@ def _read(file: Path) -> Inventory:
         raise UsageError(
             f"cannot read the inventory {file}", why=reason, remedy="`tide gpus --json` prints one"
         ) from None
-    return Inventory.from_json(text)
+    return read_inventory(text)
 
 
 def _this_machine(paths: Paths) -> Inventory:

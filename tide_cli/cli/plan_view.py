@@ -27,7 +27,7 @@ _TRAINED = {"own": "a GPU of its own", "shared": "shares a serving GPU", "cpu": 
 
 
 def inventory_text(inventory: Inventory) -> str:
-    """Tables of the GPUs, of the links between them, and of the NUMA nodes."""
+    """Tables of the GPUs, of the links between them, and of the NUMA nodes; what is withheld below them."""
     lines = ["no GPU"] if not inventory.gpus else _gpu_table(inventory.gpus)
     if inventory.links:
         lines += ["", *_link_table(inventory)]
@@ -36,7 +36,8 @@ def inventory_text(inventory: Inventory) -> str:
         (node.number, format_cores(node.cores) or "-", _gib(node.memory), _gib(node.memory_free))
         for node in inventory.nodes
     ]
-    return "\n".join([*lines, "", *table_lines(header, rows)])
+    limits = ["", *(f"note: {limit}" for limit in inventory.limits)] if inventory.limits else []
+    return "\n".join([*lines, "", *table_lines(header, rows), *limits])
 
 
 def plan_as_dict(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -> dict[str, Any]:

@@ -16,5 +16,6 @@ from tide_cli.cli import (  # noqa: F401
     spool,
     spool_change,
     systemd,
+    train_replay,
     up,
 )

@@ -11,7 +11,18 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain, print_json, print_table
-from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, as_row, chosen, many, size_words, when
+from tide_cli.cli.spool_options import (
+    Domain,
+    Draft,
+    MinTokens,
+    Since,
+    SplitOption,
+    as_row,
+    chosen,
+    many,
+    size_words,
+    when,
+)
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
@@ -22,6 +33,10 @@ if TYPE_CHECKING:
 
 spool_app = typer.Typer(help="The stored samples.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(spool_app, name="spool")
+
+_COLUMNS = (
+    *("id", "created", "split", "draft", "tokens", "prompt", "generated", "missing", "trained", "acceptance", "domain"),
+)
 
 
 @spool_app.command("stat")
@@ -47,6 +62,7 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
         ("holds", f"{held(asdict(figures))}, {figures.generated:,} of them generated"),
         *((name.replace("_", "-"), held(part)) for name, part in figures.by_split.items()),
         *((f"draft {name}", held(part)) for name, part in figures.by_draft.items()),
+        *((f"domain {name}", held(part)) for name, part in figures.by_domain.items() if name),
         *((f"{name} sample", f"{duration(max(0, age))} old") for name, age in (figures.age or {}).items()),
         *((f"so far, {name.replace('_', ' ')}", f"{number:,}") for name, number in figures.stored.items()),
         *((f"dropped, {cause.replace('_', ' ')}", many(n, "request")) for cause, n in figures.dropped.items()),
@@ -61,6 +77,7 @@ def ls(
     split: SplitOption = None,
     since: Since = None,
     draft: Draft = None,
+    domain: Domain = None,
     min_tokens: MinTokens = 0,
     state_dir: StateDir = None,
     config: Config = None,
@@ -70,13 +87,12 @@ def ls(
     from tide_cli.spool.reader import SpoolReader
 
     with closing(SpoolReader.open(appliance_paths(state_dir, config).spool)) as reader:
-        found = chosen(reader, split=split, since=since, draft=draft, min_tokens=min_tokens)
+        found = chosen(reader, split=split, since=since, draft=draft, min_tokens=min_tokens, domain=domain)
     rows = [as_row(info) for info in found[:newest]]
     if json:
         print_json(rows)
     else:
-        names = ("id", "created", "split", "draft", "tokens", "prompt", "generated", "missing", "trained", "acceptance")
-        print_table(names, [_cells(row) for row in rows])
+        print_table(_COLUMNS, [_cells(row) for row in rows])
     if len(found) > newest:
         complain([f"{newest} of {len(found)} samples; --newest shows more"])
 
@@ -94,6 +110,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         row["prefix_missing"],
         row["times_trained"],
         None if length is None else f"{length:.2f}",
+        row["domain"],
     ]
 
 

@@ -14,9 +14,10 @@ import typer
 
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
+from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
 from tide_cli.errors import TideError, UsageError
 from tide_cli.paths import Paths
 
@@ -58,7 +59,7 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 
 @spool_app.command("export")
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; empty, or not there yet.")],
+    folder: Annotated[Path, path_argument("Where to; empty, or not there yet.")],
     newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
     split: SplitOption = None,
     since: Since = None,
@@ -72,11 +73,13 @@ def export(
     from tide_cli.spool.export import export as write_out
     from tide_cli.spool.reader import SpoolReader
 
-    reader = SpoolReader.open(appliance_paths(state_dir, config).spool)
+    paths = appliance_paths(state_dir, config)
+    folder = outside(paths, folder)
+    reader = SpoolReader.open(paths.spool)
     try:
         samples = chosen(reader, newest=newest, split=split, since=since, draft=draft, min_tokens=min_tokens)
         with progress("exporting samples") as tick:
-            done = write_out(reader, samples, folder.expanduser().absolute(), tick)
+            done = write_out(reader, samples, folder, tick)
     except KeyboardInterrupt:
         complain(["interrupted: nothing of the export is left behind"])
         raise
@@ -94,23 +97,21 @@ def export(
 
 @spool_app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `tide spool export` wrote.")],
+    folder: Annotated[Path, path_argument("What `tide spool export` wrote.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give up the oldest samples where the spool has no free pages.")
     ] = False,
-    spool_size: Annotated[
-        str | None, typer.Option("--spool-size", help="Size of the spool, e.g. 2GiB, where there is none yet.")
-    ] = None,
+    spool_size: SpoolSize = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Take an export up into the spool, or into a new one; the appliance must not run."""
+    """Take an export up into the spool, or into a new one of --spool-size; the appliance must not run."""
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
     from tide_cli.supervisor.specs import spool_size as size_of
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
-    found = read_export(folder.expanduser().absolute())
+    found = read_export(folder.absolute())
     with _appliance_stopped(settings.paths):
         with progress("checking files") as tick:
             check_export(found, tick)

@@ -41,6 +41,9 @@ Draft = Annotated[
     int | None,
     typer.Option("--draft", parser=_parse_draft, metavar="VERSION", help="Only samples served with this draft."),
 ]
+Domain = Annotated[
+    str | None, typer.Option("--domain", metavar="LABEL", help="Only samples that their client gave this label.")
+]
 MinTokens = Annotated[
     int, typer.Option("--min-tokens", min=0, max=2**31, help="Only samples of at least so many tokens.")
 ]
@@ -54,6 +57,7 @@ def chosen(
     draft: int | None,
     min_tokens: int,
     newest: int | None = None,
+    domain: str | None = None,
 ) -> list[SampleInfo]:
     """The samples that pass all filters, newest first; since: seconds ago."""
     return reader.samples(
@@ -62,6 +66,7 @@ def chosen(
         created_since=None if since is None else time.time() - since,
         draft_versions=None if draft is None else [draft],
         min_tokens=min_tokens,
+        domain=domain,
     )
 
 
@@ -75,6 +80,7 @@ def as_row(info: SampleInfo) -> dict[str, Any]:
         "generated": info.generated,
         "acceptance_length": 1 + info.accepted / info.verify_steps if info.verify_steps else None,
         "pages": len(info.pages),
+        "domain": info.domain or None,
     }
 
 

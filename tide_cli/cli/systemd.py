@@ -15,7 +15,8 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain
-from tide_cli.cli.up import speculation_mode, up
+from tide_cli.cli.setting_options import speculation_mode
+from tide_cli.cli.up import up
 from tide_cli.cli.where import settings_for
 from tide_cli.errors import TideError
 from tide_cli.paths import config_file
@@ -29,7 +30,7 @@ def systemd(
     **options: Any,
 ) -> None:
     """Print a systemd unit that runs `tide up` with the options given here."""
-    from tide_cli.engine.passthrough import check_sglang_arguments
+    from tide_cli.supervisor.appliance import check_machine
     from tide_cli.supervisor.unit import render_unit
 
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -38,8 +39,7 @@ def systemd(
     words = chosen.pop("sglang_arguments", None) or []
     config = config_file(chosen.pop("config", None))
     settings = settings_for(chosen.pop("state_dir", None), config, **chosen, sglang_arguments=words or None)
-    captures = settings.speculates and settings.capture
-    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
+    check_machine(settings)
     # a unit runs in another folder, and a system's with another environment
     chosen |= {"state_dir": settings.state_dir, "cache_dir": settings.cache_dir}
     if config is not None:

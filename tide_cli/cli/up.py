@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain
+from tide_cli.cli.setting_options import (
+    CacheDir,
+    Capture,
+    CaptureSampleRate,
+    ContextLength,
+    CycleSeconds,
+    CycleTokens,
+    Draft,
+    Dtype,
+    Gpus,
+    Host,
+    MaxRunningRequests,
+    NoSpeculation,
+    Port,
+    RetentionHours,
+    Seed,
+    ServeCores,
+    ServeGpus,
+    Speculation,
+    SpoolSize,
+    Target,
+    Tp,
+    TrainCores,
+    TrainGpus,
+    Training,
+    speculation_mode,
+)
 from tide_cli.cli.where import Config, StateDir, settings_for
 from tide_cli.errors import UsageError
 
@@ -24,54 +50,37 @@ _PROGRESS = {"plan", "leftovers", "draft_ignored", "captures", "started", "ready
 _NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}
 
 
-def _flag(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
-
-
 @app.command()
 def up(
     sglang_arguments: Annotated[
         list[str] | None,
         typer.Argument(metavar="SGLANG_ARGUMENT", help="Behind `--`: handed on to SGLang.", show_default=False),
     ] = None,
-    target: Annotated[str | None, _flag("--target", "Known target, checkpoint folder or hub id.")] = None,
-    draft: Annotated[str | None, _flag("--draft", "EAGLE3 draft to start with: folder or hub id.")] = None,
+    target: Target = None,
+    draft: Draft = None,
     state_dir: StateDir = None,
-    cache_dir: Annotated[Path | None, _flag("--cache-dir", "Folder of converted targets.")] = None,
-    host: Annotated[str | None, _flag("--host", "Address to listen on.")] = None,
-    port: Annotated[int | None, _flag("--port", "Port to listen on.")] = None,
-    dtype: Annotated[str | None, _flag("--dtype", "auto, float32 or bfloat16.")] = None,
-    context_length: Annotated[int | None, _flag("--context-length", "Longest sequence, in tokens.")] = None,
-    max_running_requests: Annotated[
-        int | None, _flag("--max-running-requests", "Requests decoded together at most.")
-    ] = None,
-    gpus: Annotated[str | None, _flag("--gpus", "GPUs that may be used, e.g. 0-3, or cpu.")] = None,
-    serve_gpus: Annotated[str | None, _flag("--serve-gpus", "GPUs of the engine, e.g. 0,1.")] = None,
-    train_gpus: Annotated[str | None, _flag("--train-gpus", "GPU of the trainer, or cpu.")] = None,
-    tp: Annotated[int | None, _flag("--tp", "GPUs one copy of the target is spread over.")] = None,
-    serve_cores: Annotated[str | None, _flag("--serve-cores", "CPU cores of the engine, e.g. 0-3.")] = None,
-    train_cores: Annotated[str | None, _flag("--train-cores", "CPU cores of the trainer.")] = None,
-    spool_size: Annotated[str | None, _flag("--spool-size", "Size of the spool, e.g. 2GiB.")] = None,
-    cycle_tokens: Annotated[int | None, _flag("--cycle-tokens", "New tokens that start a training cycle.")] = None,
-    cycle_seconds: Annotated[float | None, _flag("--cycle-seconds", "Training time of one cycle.")] = None,
-    capture: Annotated[
-        bool | None, typer.Option("--capture/--no-capture", help="Store hidden states.", show_default=False)
-    ] = None,
-    capture_sample_rate: Annotated[
-        float | None, _flag("--capture-sample-rate", "Share of the requests that is stored, 0 to 1.")
-    ] = None,
-    retention_hours: Annotated[
-        float | None, _flag("--retention-hours", "Erase samples older than this; else they stay until overwritten.")
-    ] = None,
-    training: Annotated[
-        bool | None, typer.Option("--training/--no-training", help="Train the draft.", show_default=False)
-    ] = None,
-    speculation: Annotated[
-        str | None, _flag("--speculation", "auto, on, off, or a fixed number of draft steps.")
-    ] = None,
-    no_speculation: Annotated[
-        bool | None, typer.Option("--no-speculation", help="The same as --speculation off.", show_default=False)
-    ] = None,
+    cache_dir: CacheDir = None,
+    host: Host = None,
+    port: Port = None,
+    dtype: Dtype = None,
+    context_length: ContextLength = None,
+    max_running_requests: MaxRunningRequests = None,
+    gpus: Gpus = None,
+    serve_gpus: ServeGpus = None,
+    train_gpus: TrainGpus = None,
+    tp: Tp = None,
+    serve_cores: ServeCores = None,
+    train_cores: TrainCores = None,
+    spool_size: SpoolSize = None,
+    cycle_tokens: CycleTokens = None,
+    cycle_seconds: CycleSeconds = None,
+    seed: Seed = None,
+    capture: Capture = None,
+    capture_sample_rate: CaptureSampleRate = None,
+    retention_hours: RetentionHours = None,
+    training: Training = None,
+    speculation: Speculation = None,
+    no_speculation: NoSpeculation = None,
     config: Config = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --detach: return when the engine answers.")] = False,
@@ -88,15 +97,8 @@ def up(
     return _detached(settings, wait) if detach else _foreground(settings)
 
 
-def speculation_mode(mode: str | None, off: bool | None) -> str | None:
-    """--no-speculation is --speculation off. Raises UsageError where they contradict each other."""
-    if off and mode not in (None, "off"):
-        raise UsageError(f"--speculation {mode} and --no-speculation contradict each other")
-    return "off" if off else mode
-
-
 def _foreground(settings: Settings) -> int:
-    from contextlib import nullcontext
+    from contextlib import nullcontext, suppress
 
     from tide_cli.supervisor.appliance import (
         check_settings,
@@ -112,9 +114,10 @@ def _foreground(settings: Settings) -> int:
     def on_event(event: dict[str, Any]) -> None:
         if lively or event["kind"] == "fatal":  # that reason is the error this command ends with
             return
-        print(event_line(event), flush=True)
-        if event["kind"] == "ready":
-            print(f"serving at {supervisor.status()['address']}", flush=True)
+        with suppress(OSError):  # a full disk or a reader that has gone costs the words, not the serving
+            print(event_line(event), flush=True)
+            if event["kind"] == "ready":
+                print(f"serving at {supervisor.status()['address']}", flush=True)
 
     with running_appliance(check_settings(settings), on_event) as supervisor:
         if lively:

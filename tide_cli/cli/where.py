@@ -11,22 +11,51 @@ import typer
 from tide_cli.cli.output import complain
 from tide_cli.errors import UsageError
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
+from tide_cli.setting_values import parse_path, refusal
 
 if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-def _named(text: str) -> Path:
-    """A path from the command line: an empty one is a variable that was not set, not the current folder."""
-    if not text:
-        raise typer.BadParameter("an empty path names nothing")
-    return Path(text)
+def path_option(name: str, text: str, metavar: str = "FOLDER") -> Any:
+    """An option that takes a path, refused in the words of settings.py where it can be none."""
+
+    def parse(value: str) -> Path:
+        return _path(name, value)
+
+    return typer.Option(name, parser=parse, metavar=metavar, help=text, show_default=False)
 
 
-StateDir = Annotated[
-    Path | None, typer.Option("--state-dir", parser=_named, metavar="FOLDER", help="Folder of the appliance.")
-]
-Config = Annotated[Path | None, typer.Option("--config", parser=_named, metavar="FILE", help="Settings file (TOML).")]
+def _path(where: str, text: str) -> Path:
+    try:
+        return parse_path(text)
+    except ValueError as error:
+        raise refusal(where, text, str(error)) from None
+
+
+def path_argument(text: str, metavar: str = "DIR") -> Any:
+    """An argument that takes a path, refused in the same words."""
+
+    def parse(value: str) -> Path:
+        return _path(metavar, value)
+
+    return typer.Argument(parser=parse, metavar=metavar, help=text)
+
+
+def outside(paths: Paths, folder: Path) -> Path:
+    """The folder, absolute. Raises UsageError where it lies in the state folder: what is there is the appliance's."""
+    folder = folder.absolute()
+    if folder.resolve().is_relative_to(paths.state.resolve()):
+        raise UsageError(
+            f"{folder} lies in the appliance's own folder",
+            why="what is put there would be taken for a part of its state, or stand in its way",
+            remedy=f"name a folder outside {paths.state}",
+        )
+    return folder
+
+
+StateDir = Annotated[Path | None, path_option("--state-dir", "Folder of the appliance.")]
+Config = Annotated[Path | None, path_option("--config", "Settings file (TOML).", "FILE")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -35,7 +64,8 @@ def appliance_paths(state_dir: Path | None, config: Path | None = None) -> Paths
     variable = os.environ.get("TIDE_STATE_DIR") or None
     if state_dir is None and variable is None and config_file(config) is not None:
         return _usable(settings_for(None, config).paths)
-    return _usable(Paths.under(state_dir or Path(variable or default_state_dir()), default_cache_dir()))
+    named = state_dir or (_path("TIDE_STATE_DIR", variable) if variable else default_state_dir())
+    return _usable(Paths.under(named, default_cache_dir()))
 
 
 def _usable(paths: Paths) -> Paths:
@@ -52,8 +82,13 @@ def _usable(paths: Paths) -> Paths:
 
 def settings_for(state_dir: Path | None, config: Path | None, **flags: Any) -> Settings:
     """The settings in force. Raises UsageError."""
-    from tide_cli.settings import load_settings, unknown_variables
+    return settings_with_origins(state_dir, config, **flags)[0]
+
+
+def settings_with_origins(state_dir: Path | None, config: Path | None, **flags: Any) -> tuple[Settings, dict[str, str]]:
+    """The settings in force, and where each comes from. Raises UsageError."""
+    from tide_cli.settings import load_with_origins, unknown_variables
 
     if unknown := unknown_variables():
         complain([f"{', '.join(unknown)} in the environment: no such setting; `tide config` lists them"])
-    return load_settings({"state_dir": state_dir, **flags}, config)
+    return load_with_origins({"state_dir": state_dir, **flags}, config)

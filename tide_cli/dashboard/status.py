@@ -21,6 +21,7 @@ STATE_STYLES = {
     "STOPPED": "dim",
     "WAITING": "dim",
 }
+_DOMAINS_SHOWN = 6
 _QUIET = {"started", "exited"}  # events whose news the states show too
 
 
@@ -49,10 +50,12 @@ def _rows(status: dict[str, Any], now: float) -> list[tuple[str, RenderableType]
         ("processes", _children(status["children"])),
         ("engine", Text(_engine(status["engine"]))),
         *_speculation(status["speculation"]),
+        *_domains(status.get("live", {}).get("domains", {})),  # an appliance of an earlier version has none
         ("captured", Text(_spool(status["spool"]))),
         ("draft", Text(_drafts(status["drafts"], ready))),
         ("training", _training(status["training"])),
     ]
+    rows += _coverage(status["training"])
     if status["gate"]:
         rows.append(("last gate", _gate(status["gate"])))
     if status["reason"]:
@@ -69,6 +72,8 @@ def render_training(training: dict[str, Any]) -> RenderableType:
     if training["trainer"]:
         table.add_row("trainer", _children({"trainer": training["trainer"]}))
     table.add_row("training", _training(training))
+    for label, value in _coverage(training):
+        table.add_row(label, value)
     if training["gate"]:
         table.add_row("last gate", _gate(training["gate"]))
     return table
@@ -112,6 +117,14 @@ def _speculation(state: dict[str, Any] | None) -> list[tuple[str, RenderableType
     return [("speculation", Text(f"{now}   acceptance by position {rates}   {state['reason']}"))]
 
 
+def _domains(domains: dict[str, dict[str, float]]) -> list[tuple[str, RenderableType]]:
+    """Those with most requests; no row where clients name none."""
+    shown = sorted(domains, key=lambda name: (-domains[name]["requests"], name))[:_DOMAINS_SHOWN]
+    words = [f"{name} {domains[name]['acceptance_length']:.2f}" for name in shown]
+    more = f" and {len(domains) - len(shown)} more" if len(domains) > len(shown) else ""
+    return [("by domain", Text(f"acceptance length {', '.join(words)}{more}"))] if words else []
+
+
 def _spool(totals: dict[str, int]) -> str:
     if not totals:
         return "nothing yet"
@@ -144,6 +157,15 @@ def _training(training: dict[str, Any]) -> RenderableType:
         f"{progress.get('tokens_s', 0.0):.0f} tok/s, {duration(elapsed)} of {duration(budget)}"
     )
     return Group(Text(words), ProgressBar(total=budget, completed=min(elapsed, budget), width=40))
+
+
+def _coverage(training: dict[str, Any]) -> list[tuple[str, RenderableType]]:
+    """No row before the first cycle."""
+    found = training.get("coverage")
+    if found is None:
+        return []
+    style = "yellow" if found["served"] < found["wanted"] else ""
+    return [("vocabulary", Text(f"covers {found['served']:.1%} of {count(found['tokens'])} recent tokens", style))]
 
 
 def _gate(gate: dict[str, Any]) -> Text:

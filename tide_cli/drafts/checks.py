@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tide_cli.drafts.manifest import CONFIG_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
-from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
 
 REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.safetensors"
@@ -56,10 +56,9 @@ def publish_foreign(
 def same_make(one: Path, other: Path) -> bool:
     """Whether a running engine can put the draft in one folder in the place of that in the other.
 
-    It cannot where shapes, dtypes or vocabulary map differ. TideError where one cannot be read.
+    It cannot where shapes or dtypes differ. TideError where one cannot be read.
     """
-    tensors, others = read_draft(one), read_draft(other)
-    return draft_kinds(tensors) == draft_kinds(others) and torch.equal(tensors["d2t"], others["d2t"])
+    return draft_kinds(read_draft(one)) == draft_kinds(read_draft(other))
 
 
 def _exported(folder: Path) -> Manifest | None:
@@ -78,17 +77,7 @@ def check_tensors(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> N
     kinds, shapes = draft_kinds(tensors), draft_shapes(config)
     expected = {name: (shape, kinds[name][1] if name in kinds else torch.float32) for name, shape in shapes.items()}
     check_draft(tensors, expected)
-    check_vocabulary_map(tensors["d2t"], config["vocab_size"])
-
-
-def check_vocabulary_map(d2t: Tensor, vocab_size: int) -> None:
-    """d2t [draft tokens] holds how far the target's id of each lies above its own: the ids must ascend."""
-    if not d2t.is_floating_point():
-        ids = d2t.long() + torch.arange(len(d2t))
-        if ids[0] >= 0 and ids[-1] < vocab_size and bool((ids.diff() > 0).all()):
-            return
-    why = f"d2t must map its {len(d2t)} tokens to ascending ids below {vocab_size}"
-    raise TideError("its vocabulary map is wrong", why=why)
+    check_vocabulary_map(tensors["d2t"], tensors["t2d"])
 
 
 def draft_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -60,8 +60,25 @@ def check_draft(tensors: Mapping[str, Tensor], expected: Mapping[str, TensorKind
             raise _unfit(name, "it has values that are not finite")
 
 
+def vocabulary_ids(d2t: Tensor) -> Tensor:
+    """The target's ids of a draft's tokens [D] int64, from d2t [D]: how far each lies above the draft's own."""
+    return d2t.long() + torch.arange(len(d2t), device=d2t.device)
+
+
+def check_vocabulary_map(d2t: Tensor, t2d: Tensor) -> None:
+    """Refuses a map whose ids do not ascend below len(t2d), or of which t2d [V] does not mark every one. TideError."""
+    why = f"d2t must map its {len(d2t)} tokens to ascending ids below {len(t2d)}"
+    if not d2t.is_floating_point():
+        ids = vocabulary_ids(d2t)
+        if ids[0] >= 0 and ids[-1] < len(t2d) and bool((ids.diff() > 0).all()):
+            if torch.equal(t2d.bool().nonzero().flatten(), ids):
+                return
+            why = "t2d must mark the tokens that d2t maps to, and no others"
+    raise TideError("its vocabulary map is wrong", why=why, remedy="serve another version")
+
+
 def vocab_map_hash(d2t: Tensor) -> str:
-    """sha256 in hex of `d2t` as int64, little-endian. Drafts may replace each other where it is equal."""
+    """sha256 in hex of `d2t` as int64, little-endian."""
     values = d2t.detach().to("cpu", torch.int64).contiguous().numpy().astype("<i8", copy=False)
     return hashlib.sha256(values.tobytes()).hexdigest()
 

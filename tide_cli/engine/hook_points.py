@@ -84,6 +84,9 @@ STATE_READBACK = HookPoint(
 FILL_IDS = HookPoint(
     "sglang.srt.managers.schedule_batch.Req.get_fill_ids", ("self",), "capture: the token ids of a prefill"
 )
+REQUEST = HookPoint(
+    "sglang.srt.managers.schedule_batch.Req.__init__", ("routing_key",), "capture: the label that the client gave"
+)
 DRAFT_DECODE_BACKEND = HookPoint(
     "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
     ("self",),
@@ -149,6 +152,7 @@ SPECULATION = (
     UPDATE_HANDLERS,
     STATE_READBACK,
     FILL_IDS,
+    REQUEST,
 )
 CPU = (
     DRAFT_DECODE_BACKEND,

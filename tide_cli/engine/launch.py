@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tide_cli.drafts.store import DraftStore
+from tide_cli.engine import architectures
 from tide_cli.engine.plugin.config import ENVIRONMENT_VARIABLE, EngineConfig
 from tide_cli.hardware.plan import Plan
 from tide_cli.settings import Settings
@@ -18,6 +19,8 @@ STAND_INS = Path(__file__).parent / "cpu" / "stand_ins"
 
 # One prefill step at most, so that a long prompt holds up running requests for a second or two, not for half a minute.
 _CPU_PREFILL_TOKENS = 512
+
+_MODEL_PACKAGE = "SGLANG_EXTERNAL_MODEL_PACKAGE"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def engine_command(
     config = EngineConfig(
         speculation=settings.speculates,
         capture=settings.speculates and settings.capture,
+        cores=plan.serve.cores,
         run=run,
         target=target.name,
         hidden_size=target.hidden_size,
@@ -70,7 +74,7 @@ def engine_command(
         config.write(config_file)
     on_cpu = plan.serve.device == "cpu"
     argv = [
-        *(sys.executable, "-m", "sglang.launch_server"),
+        *(sys.executable, "-m", "tide_cli.engine.serve"),
         *("--model-path", str(target.folder), "--served-model-name", target.name),
         *("--host", settings.host, "--port", str(settings.port)),
         *("--dtype", serving_dtype(settings, on_cpu)),
@@ -131,6 +135,8 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 def _environment(config_file: Path, plan: Plan) -> dict[str, str]:
     env = {ENVIRONMENT_VARIABLE: str(config_file), "TOKENIZERS_PARALLELISM": "false"}
+    if not os.environ.get(_MODEL_PACKAGE):  # the user's own may hold the model that is served
+        env[_MODEL_PACKAGE] = architectures.__name__
     if plan.tensor_parallel > 1:
         # the plan reckons with the fullest of the GPUs; SGLang would refuse unequal ones, the trainer's own included
         env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "false"

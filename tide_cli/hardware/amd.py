@@ -45,6 +45,7 @@ def read_amdsmi(smi: Any, mask: str | None) -> _Found:
 def _gpu(smi: Any, handle: Any, index: int) -> Gpu:
     asic = _ask(smi, smi.amdsmi_get_gpu_asic_info, handle) or {}
     memory = smi.amdsmi_get_gpu_vram_usage(handle)
+    node = _ask(smi, smi.amdsmi_topo_get_numa_node_number, handle)
     return Gpu(
         index=index,
         name=str(asic.get("market_name") or "AMD GPU"),
@@ -53,7 +54,7 @@ def _gpu(smi: Any, handle: Any, index: int) -> Gpu:
         memory_used=int(memory["vram_used"]) * _MEBIBYTE,
         vendor="amd",
         uuid=_ask(smi, smi.amdsmi_get_gpu_device_uuid, handle),
-        numa_node=_ask(smi, smi.amdsmi_topo_get_numa_node_number, handle),
+        numa_node=node if node is not None and node >= 0 else None,  # -1: the board does not say
         processes=tuple(
             GpuProcess(int(process["pid"]), process.get("memory_usage", {}).get("vram_mem"))
             for process in _ask(smi, smi.amdsmi_get_gpu_process_list, handle) or ()

@@ -48,20 +48,25 @@ def _halves(nodes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 
 def named_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple[int, ...]:
     """The cores a user named with `flag`, () for None. Raises UsageError for malformed or foreign ones."""
-    if text is None:
-        return ()
-    try:
-        cores = parse_cores(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{flag}: {text!r} names no cores", why=str(error), remedy="write for example 0-3 or 0,2"
-        ) from None
+    cores = check_cores(flag, text)
     if foreign := sorted(set(cores) - set(available)):
         raise UsageError(
             f"{flag}: core {format_cores(foreign)} is not available here",
             remedy=f"choose from {format_cores(available)}",
         )
     return cores
+
+
+def check_cores(flag: str, text: str | None) -> tuple[int, ...]:
+    """The cores a user named with `flag`, whether they are here or not; () for None. Raises UsageError."""
+    if text is None:
+        return ()
+    try:
+        return parse_cores(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{flag}: {text!r} names no cores", why=str(error), remedy="write for example 0-3 or 0,2"
+        ) from None
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
@@ -78,7 +83,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def _number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdecimal() and len(text) <= 5
 
 
 def format_cores(cores: Sequence[int] | set[int]) -> str:

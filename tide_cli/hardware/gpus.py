@@ -10,6 +10,7 @@ from tide_cli.hardware.cores import parse_cores
 from tide_cli.hardware.inventory import FAST_LINKS, Gpu, Inventory
 from tide_cli.targets.shape import DraftShape, TargetShape
 
+_UUIDS = ("GPU-", "MIG-")
 CPU = "cpu"  # in the place of a list of GPUs: none of them
 # A model in smaller shares than this waits for the other GPUs longer than it computes.
 _LEAST_SHARE = 2**30
@@ -28,33 +29,52 @@ def named_gpus(flag: str, text: str | None, available: Sequence[Gpu]) -> tuple[G
 
     Raises UsageError, naming the flag, for what is malformed or not here.
     """
-    if text is None:
+    entries = check_gpus(flag, text)
+    if entries is None:
         return None
-    if text.strip().lower() == CPU:
-        return ()
-    chosen: list[Gpu] = []
-    for entry in text.split(","):
-        chosen += _entry(flag, text, entry.strip(), available)
+    chosen = (
+        _by_index(flag, entry, available) if isinstance(entry, int) else _by_uuid(flag, entry, available)
+        for entry in entries
+    )
     return tuple(dict.fromkeys(chosen))
 
 
-def _entry(flag: str, text: str, entry: str, available: Sequence[Gpu]) -> list[Gpu]:
+def check_gpus(flag: str, text: str | None) -> list[int | str] | None:
+    """The indices and beginnings of UUIDs that a user named with `flag`, whether they are here or not; None for None.
+
+    Raises UsageError, naming the flag, for what is malformed.
+    """
+    if text is None:
+        return None
+    if text.strip().lower() == CPU:
+        return []
+    entries: list[int | str] = []
+    for entry in (part.strip() for part in text.split(",")):
+        if entry.startswith(_UUIDS):
+            entries.append(entry)
+            continue
+        try:
+            entries += parse_cores(entry)
+        except ValueError as error:
+            raise UsageError(
+                f"{flag}: {text!r} names no GPUs", why=str(error), remedy="write for example 0-3, 0,2 or cpu"
+            ) from None
+    return entries
+
+
+def _by_uuid(flag: str, beginning: str, available: Sequence[Gpu]) -> Gpu:
+    matching = [gpu for gpu in available if gpu.uuid and gpu.uuid.startswith(beginning)]
+    if len(matching) != 1:
+        raise UsageError(f"{flag}: {len(matching)} GPUs have a UUID that begins with {beginning}", remedy="`tide gpus`")
+    return matching[0]
+
+
+def _by_index(flag: str, index: int, available: Sequence[Gpu]) -> Gpu:
+    for gpu in available:
+        if gpu.index == index:
+            return gpu
     here = ", ".join(str(gpu.index) for gpu in available) or "none"
-    if entry.startswith(("GPU-", "MIG-")):
-        matching = [gpu for gpu in available if gpu.uuid and gpu.uuid.startswith(entry)]
-        if len(matching) != 1:
-            raise UsageError(f"{flag}: {len(matching)} GPUs have a UUID that begins with {entry}", remedy="`tide gpus`")
-        return matching
-    try:
-        numbers = parse_cores(entry)
-    except ValueError as error:
-        raise UsageError(
-            f"{flag}: {text!r} names no GPUs", why=str(error), remedy="write for example 0-3, 0,2 or cpu"
-        ) from None
-    by_index = {gpu.index: gpu for gpu in available}
-    if foreign := [number for number in numbers if number not in by_index]:
-        raise UsageError(f"{flag}: GPU {foreign[0]} is not available", why=f"available: {here}", remedy="`tide gpus`")
-    return [by_index[number] for number in numbers]
+    raise UsageError(f"{flag}: GPU {index} is not available", why=f"available: {here}", remedy="`tide gpus`")
 
 
 def equal_groups(gpus: Sequence[Gpu]) -> list[list[Gpu]]:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tide_cli.hardware.amd import amd_gpus
+from tide_cli.hardware.cgroups import limited, read_limits
 from tide_cli.hardware.cores import parse_cores
 from tide_cli.hardware.inventory import Inventory, NumaNode
 from tide_cli.hardware.nvidia import nvidia_gpus
@@ -16,11 +17,12 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def take_inventory() -> Inventory:
-    """Look at the machine. Cores outside this process's affinity mask and hidden GPUs do not count."""
+    """Look at the machine: without hidden GPUs, cores outside the affinity mask, and what control groups withhold."""
     gpus, links = nvidia_gpus(os.environ)
     if not gpus:
         gpus, links = amd_gpus(os.environ)
-    return Inventory(nodes=_nodes(os.sched_getaffinity(0)), gpus=gpus, links=links)
+    nodes, limits = limited(_nodes(os.sched_getaffinity(0)), read_limits())
+    return Inventory(nodes=nodes, gpus=gpus, links=links, limits=limits)
 
 
 def _nodes(allowed: Collection[int]) -> tuple[NumaNode, ...]:

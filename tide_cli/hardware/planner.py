@@ -237,7 +237,7 @@ def _divided(
     return Plan(
         serve=_partition(serve_cores, serve),
         train=_partition(train_cores, [trainer] if trainer else []) if training else None,
-        notes=(*core_notes, *notes),
+        notes=(*core_notes, *notes, *inventory.limits),
         spool_size=size,
     )
 

@@ -23,7 +23,8 @@ class SpoolFigures:
     """What `tide spool stat` tells. Sizes in bytes, times in unix seconds, ages in seconds.
 
     pages_used: pages that finished samples hold, a shared one counted once; fill: their part of all pages.
-    by_split, by_draft: {name: {"samples", "tokens"}}. age: {"oldest", "median", "newest"}, None without samples.
+    by_split, by_draft, by_domain: {name: {"samples", "tokens"}}; the unlabelled ones have the domain "".
+    age: {"oldest", "median", "newest"}, None without samples.
     stored: samples, tokens and whatever else was counted since the spool was made. dropped: requests by cause.
     """
 
@@ -42,6 +43,7 @@ class SpoolFigures:
     generated: int
     by_split: dict[str, dict[str, int]]
     by_draft: dict[str, dict[str, int]]
+    by_domain: dict[str, dict[str, int]]
     oldest: float | None
     newest: float | None
     age: dict[str, float] | None
@@ -78,6 +80,9 @@ def take_figures(folder: Path, now: float) -> SpoolFigures:
                 f"v{version:04d}": [info for info in samples if info.draft_version == version]
                 for version in sorted({info.draft_version for info in samples})
             }
+        ),
+        by_domain=_grouped(
+            {name: [i for i in samples if i.domain == name] for name in sorted({info.domain for info in samples})}
         ),
         oldest=min(created, default=None),
         newest=max(created, default=None),

@@ -179,9 +179,9 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     for field in fields(SampleInfo):
         if field.name in values:
             continue
-        value = entry[field.name]
-        kind = {"run": str, "split": str, "created": float}.get(field.name, int)
-        if type(value) is not kind or not _possible(value):
+        value = entry.get("domain", "") if field.name == "domain" else entry[field.name]  # older exports have none
+        kind = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
+        if type(value) is not kind or not _possible(field.name, value):
             raise ValueError(f"{entry['file']}: {field.name} is {value!r}")
         values[field.name] = value
     info = SampleInfo(**values)
@@ -190,10 +190,11 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     return ExportedSample(path, str(entry["sha256"]), info)
 
 
-def _possible(value: float | str) -> bool:
+def _possible(name: str, value: float | str) -> bool:
     """Whether the ring can hold a figure, and the index a time, like this one."""
     if isinstance(value, str):
-        return len(value.encode()) <= PAGE_ENTRY["run"].itemsize and "\0" not in value
+        room = PAGE_ENTRY["domain" if name == "domain" else "run"].itemsize
+        return len(value.encode()) <= room and "\0" not in value
     return 0 <= value < (2**31 if isinstance(value, int) else _LATEST)  # NaN is in no range
 
 

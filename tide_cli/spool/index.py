@@ -36,6 +36,7 @@ _COLUMNS = {
     "generations": bytes,  # uint64 little-endian each, in the order of the pages
     "cut": int,
     "reused": int,
+    "domain": str,
 }
 _NAMES = ", ".join(_COLUMNS)
 _ARRAYS = {"pages": "<i4", "generations": "<u8"}
@@ -100,6 +101,8 @@ class SpoolIndex:
             with db.atomic():
                 samples = db.table("samples")
                 samples.create(_COLUMNS, pk="id", if_not_exists=True)
+                if "domain" not in samples.columns_dict:  # of a version before there were labels
+                    samples.add_column("domain", str, not_null_default="")
                 samples.create_index(["split", "id"], if_not_exists=True)
                 db.table("counters").create({"name": str, "value": int}, pk="name", if_not_exists=True)
             db.execute(f"select {_NAMES} from samples limit 0")  # another version's index has other columns
@@ -143,11 +146,12 @@ class SpoolIndex:
         draft_versions: Collection[int] | None = None,
         min_tokens: int | None = None,
         max_tokens: int | None = None,
+        domain: str | None = None,
     ) -> list[SampleInfo]:
         """Finished samples with id > since_id that pass every filter given, newest first, at most `newest` of them.
 
         oldest: instead the oldest first, at most so many. created_since, created_until: unix seconds, the first
-        included. TideError where the index cannot be read.
+        included. domain: "" for the unlabelled ones. TideError where the index cannot be read.
         """
         conditions: list[tuple[str, Any]] = [
             ("id > ?", since_id),
@@ -156,6 +160,7 @@ class SpoolIndex:
             ("created < ?", created_until),
             ("tokens >= ?", min_tokens),
             ("tokens <= ?", max_tokens),
+            ("domain = ?", domain),
         ]
         chosen = [(text, value) for text, value in conditions if value is not None]
         where, values = " and ".join(text for text, _ in chosen), [value for _, value in chosen]

@@ -41,7 +41,9 @@ page, which is always its own; the second part of that page's entry is the sampl
     held_out u32         1: never trained on
     checksum u32         CRC-32 over this entry (the page's part and checksum 0), then the sample's token ids, then its
                          row checks
-    run 48 bytes         id of the engine run, UTF-8, NUL-padded
+    run 12 bytes         id of the engine run, UTF-8, NUL-padded
+    domain 36 bytes      the label that the client gave the request, UTF-8, NUL-padded; empty where it gave none. Older
+                         rings of this format had 48 bytes for the run, of which 12 were used: they read as unlabelled
 
 The page table alone is enough to rebuild the index: from each page with an owner back along the links, to the page
 of position prefix_missing.
@@ -94,7 +96,8 @@ PAGE_ENTRY = np.dtype(
         ("draft_version", "<i4"),
         ("held_out", "<u4"),
         ("checksum", "<u4"),
-        ("run", "S48"),
+        ("run", "S12"),
+        ("domain", "S36"),
     ]
 )
 

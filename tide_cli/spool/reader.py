@@ -74,28 +74,15 @@ class SpoolReader:
         """
         import torch  # listing and counting need none
 
-        ring, count, hidden = self._ring, info.tokens, self._ring.layout.hidden_size
-        ring.check()
-        if not self._is_possible(info):
-            self.damaged += 1
+        ring = self._ring
+        rows = self._copied(info, ring.tokens, ring.aux, ring.final)
+        if rows is None:
             return None
-        if not ring.holds(info.pages, info.generations):
-            self.overwritten += 1
-            return None
-        tokens = np.empty(count, "<i4")
-        aux, final = np.empty((count, 3 * hidden), "<u2"), np.empty((count, hidden), "<u2")
-        size = ring.layout.page_tokens
-        for row, offset, length in row_runs(info.pages, size, info.prefix_missing % size, count):
-            there, here = slice(row, row + length), slice(offset, offset + length)
-            tokens[here], aux[here], final[here] = ring.tokens[there], ring.aux[there], ring.final[there]
-        # after the copy: the writer takes the generation away before it reuses a page
-        if not ring.holds(info.pages, info.generations):
-            self.overwritten += 1
-            return None
+        tokens, aux, final = rows
         if checksum(info, tokens, row_sums(aux, final)) != info.checksum:
             self.damaged += 1
             return None
-        positions = np.arange(info.prefix_missing, info.prefix_missing + count)
+        positions = np.arange(info.prefix_missing, info.prefix_missing + info.tokens)
         return Sample(
             info=info,
             tokens=torch.from_numpy(tokens.astype(np.int64)),
@@ -104,6 +91,17 @@ class SpoolReader:
             final=torch.from_numpy(final).view(torch.bfloat16),
         )
 
+    def generated_tokens(self, info: SampleInfo) -> np.ndarray | None:
+        """Ids [info.generated] int32 of what the target said, without reading its states; None as for `read`."""
+        rows = self._copied(info, self._ring.tokens, self._ring.checks)
+        if rows is None:
+            return None
+        tokens, checks = rows
+        if checksum(info, tokens, checks) != info.checksum:
+            self.damaged += 1
+            return None
+        return tokens[info.tokens - info.generated :]
+
     def totals(self) -> dict[str, int]:
         """The counters: samples and tokens stored since the spool was made, requests dropped by cause."""
         return self._index.totals()
@@ -111,6 +109,26 @@ class SpoolReader:
     def close(self) -> None:
         self._index.close()
         self._ring.close()
+
+    def _copied(self, info: SampleInfo, *regions: np.ndarray) -> list[np.ndarray] | None:
+        """The sample's rows of each region; None, and counted, where they are overwritten or its figures are wrong."""
+        ring, size = self._ring, self._ring.layout.page_tokens
+        ring.check()
+        if not self._is_possible(info):
+            self.damaged += 1
+            return None
+        if not ring.holds(info.pages, info.generations):
+            self.overwritten += 1
+            return None
+        copies = [np.empty((info.tokens, *region.shape[1:]), region.dtype) for region in regions]
+        for row, offset, length in row_runs(info.pages, size, info.prefix_missing % size, info.tokens):
+            for region, copy in zip(regions, copies, strict=True):
+                copy[offset : offset + length] = region[row : row + length]
+        # after the copy: the writer takes the generation away before it reuses a page
+        if not ring.holds(info.pages, info.generations):
+            self.overwritten += 1
+            return None
+        return copies
 
     def _is_possible(self, info: SampleInfo) -> bool:
         """Whether the figures, which may come from a damaged index, describe places of this ring."""

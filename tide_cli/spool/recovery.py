@@ -57,7 +57,7 @@ def _sample(ring: Ring, links: _Links, last: int) -> SampleInfo | None:
         return None
     pages = links.back(last, numbers)
     try:
-        run = bytes(entry["run"]).decode()
+        run, domain = bytes(entry["run"]).decode(), bytes(entry["domain"]).decode()
     except UnicodeDecodeError:
         return None
     if pages is None:
@@ -78,6 +78,7 @@ def _sample(ring: Ring, links: _Links, last: int) -> SampleInfo | None:
         generations=tuple(links.generation[page] for page in pages),
         cut=int(entry["cut"]),
         reused=int(entry["reused"]),
+        domain=domain,
     )
 
 

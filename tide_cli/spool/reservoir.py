@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tide_cli.errors import TideError
@@ -46,6 +47,15 @@ class StoredSample:
             return None
         # after the copy: a file that is erased loses its name before its bytes are overwritten
         return Sample(info=self.info, **tensors) if self.path.exists() else None
+
+    def generated_tokens(self) -> np.ndarray | None:
+        """Ids [generated] int64 of what the target said, without reading its states; None as for `read`."""
+        try:
+            with safe_open(self.path, "np") as file:
+                tokens, generated = file.get_tensor("tokens"), file.get_tensor("loss_mask")
+        except (OSError, SafetensorError):
+            return None
+        return tokens[generated] if self.path.exists() else None
 
 
 class Reservoir:
@@ -123,6 +133,13 @@ class Reservoir:
             last = self._kept.pop()
             last.path.unlink(missing_ok=True)
             self.size_bytes -= last.size_bytes
+
+
+def kept_samples(folder: Path) -> list[StoredSample]:
+    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over."""
+    found = [(path, _info(path)) for path in sorted(folder.glob("*" + _SUFFIX))]
+    # a size that nobody needs is not asked for: the trainer may remove a file at any moment
+    return [StoredSample(path.stem, path, 0, info) for path, info in found if info is not None]
 
 
 def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:

@@ -146,6 +146,7 @@ def sample_figures(info: SampleInfo) -> dict[str, Any]:
         "held_out": info.split == "held_out",
         "checksum": info.checksum,
         "run": info.run.encode(),
+        "domain": info.domain.encode(),
     }
 
 

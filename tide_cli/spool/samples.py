@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Split = Literal["train", "held_out"]
+DOMAIN_BYTES = 36  # room for a UUID in its usual form
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class SampleInfo:
     not computed (prefix cache) and in no page any more. reused: rows taken over from pages of earlier requests.
     verify_steps, accepted: of the request's rounds with the largest number of draft steps. created: unix seconds.
     pages: places in the ring, in order, some of them perhaps shared with other samples; generations: what each page
-    had when the sample was stored. times_trained: as far as whoever made this object knows.
+    had when the sample was stored. domain: the label that the client gave the request, "" where it gave none.
+    times_trained: as far as whoever made this object knows.
     """
 
     id: int
@@ -39,6 +41,7 @@ class SampleInfo:
     generations: tuple[int, ...] = ()
     cut: int = 0
     reused: int = 0
+    domain: str = ""
     times_trained: int = field(default=0, compare=False)
 
     @property
@@ -60,6 +63,12 @@ class Sample:
     loss_mask: Tensor
     aux: Tensor
     final: Tensor
+
+
+def domain_label(given: object) -> str:
+    """What a client gave as its label, as it is stored: printable, at most DOMAIN_BYTES of UTF-8; "" for none."""
+    text = "".join(filter(str.isprintable, given)).strip() if isinstance(given, str) else ""
+    return text.encode(errors="ignore")[:DOMAIN_BYTES].decode(errors="ignore")
 
 
 def split_of(sample_id: int, held_out_share: float) -> Split:

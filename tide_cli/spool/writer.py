@@ -176,12 +176,14 @@ class SpoolWriter:
         draft_version: int,
         verify_steps: int,
         accepted_tokens: int,
+        domain: str = "",
         origin: SampleInfo | None = None,
     ) -> int | None:
         """Turns a running request into a sample that readers see, all at once. Returns its id, None when dropped.
 
         tokens: prompt and output, from position 0. Rows beyond them are ignored; tokens without a row at the end (the
-        last generated one has none) are cut off. origin: of an imported sample, which keeps its run, time and split.
+        last generated one has none) are cut off. domain: see samples.domain_label. origin: of an imported sample, which
+        keeps its run, time, split and domain.
         """
         self._ring.check()
         if rid in self._refused:
@@ -190,6 +192,7 @@ class SpoolWriter:
             return None
         request = self._running.pop(rid, None) or Request(0, 0)
         figures = {"draft_version": draft_version, "verify_steps": verify_steps, "accepted": accepted_tokens}
+        figures["domain"] = domain
         info = self._sealed(request, np.asarray(tokens, "<i4"), prompt_tokens, figures, origin)
         if isinstance(info, str):
             self._pages.release(request.pages)
@@ -318,7 +321,8 @@ class SpoolWriter:
             **figures,
         )
         if origin is not None:
-            info = replace(info, run=origin.run, created=origin.created, split=origin.split, cut=origin.cut)
+            kept = ("run", "created", "split", "cut", "domain")
+            info = replace(info, **{name: getattr(origin, name) for name in kept})
         return replace(info, checksum=checksum(info, ring.tokens[rows], ring.checks[rows]))
 
     def _give_up_expired(self) -> None:

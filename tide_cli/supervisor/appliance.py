@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
-from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
@@ -23,11 +22,11 @@ from tide_cli.supervisor.leftovers import reap_leftovers
 from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
-from tide_cli.supervisor.ports import LOOPBACK, check_metrics_port, check_port
+from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port
 from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop, free_disk, spool_size
 from tide_cli.supervisor.status import reachable
-from tide_cli.targets import resolve_target
+from tide_cli.supervisor.values import check_values
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -36,15 +35,18 @@ _LEAST_FREE = 512 * 2**20  # bytes: logs, database and some drafts
 
 def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
-    target = resolve_target(settings.target, settings.paths)
-    _check_draft_folder(settings.draft)
-    captures = settings.speculates and settings.capture
-    check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
-    workshop = Workshop(settings, plan_for(settings, target, own_inventory(settings.paths)), target)
+    workshop = check_machine(settings)
     if not settings.paths.state.exists():
         _check_ports(settings)
         _check_disk(workshop)
     return workshop
+
+
+def check_machine(settings: Settings) -> Workshop:
+    """What would be refused on this machine whenever it is tried. Raises UsageError."""
+    target = check_values(settings)
+    check_host(settings.host)
+    return Workshop(settings, plan_for(settings, target, own_inventory(settings.paths)), target)
 
 
 @contextmanager
@@ -187,23 +189,6 @@ def _holder(settings: Settings) -> dict[str, Any]:
         "target": settings.target,
         "stop_timeout": settings.stop_timeout,
     }
-
-
-def _check_draft_folder(draft: str | None) -> None:
-    """A folder must look like a draft; what is no folder and no path is left to the hub."""
-    if draft is None:
-        return
-    folder = Path(draft).expanduser()
-    if folder.is_dir():
-        for name in ("config.json", "model.safetensors"):
-            if not (folder / name).is_file():
-                raise UsageError(
-                    f"{draft} is not a draft", why=f"it has no {name}", remedy="pass the folder of an EAGLE3 draft"
-                )
-    elif draft.startswith((".", "/", "~")) or draft.count("/") != 1:
-        raise UsageError(
-            f"no draft at {draft}", remedy="pass a folder with config.json and model.safetensors, or a hub id"
-        )
 
 
 def _check_ports(settings: Settings) -> None:

@@ -26,7 +26,7 @@ from tide_cli.supervisor.lock import is_locked, read_holder
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.status import reachable
-from tide_cli.targets import resolve_target
+from tide_cli.supervisor.values import check_values
 
 _PACKAGES = ("torch", "sglang", "specforge", "transformers")
 _PYTHON = ((3, 11), (3, 14))  # from the first, below the second
@@ -81,9 +81,9 @@ def _package(name: str) -> Finding:
 def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
     cores = f"{len(inventory.cores)} CPU cores ({format_cores(inventory.cores)})"
     gpus = ", ".join(f"GPU {gpu.index} {gpu.name} {gpu.memory / 2**30:.0f} GiB" for gpu in inventory.gpus)
-    yield Finding("devices", True, f"{cores}; {gpus or 'no GPU'}")
+    yield Finding("devices", True, "; ".join([cores, gpus or "no GPU", *inventory.limits]))
     try:
-        plan = plan_for(settings, resolve_target(settings.target, settings.paths), inventory)
+        plan = plan_for(settings, check_values(settings), inventory)
     except TideError as error:
         yield _from_error("plan", error)
         return

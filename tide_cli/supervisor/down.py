@@ -41,12 +41,13 @@ def bring_down(paths: Paths, *, now: bool = False) -> Ended:
         _wait_for_end(paths, supervisor, (stop_timeout if isinstance(stop_timeout, int | float) else 0) + _MARGIN)
     elif not find_leftovers(paths.state, paths.run / "children.json"):
         raise NotRunningError(f"no appliance runs on {paths.state}", remedy="`tide up` starts one")
-    lock = StateLock(paths.lock)
+    lock = StateLock(paths.lock) if paths.state.is_dir() else None  # a removed folder's processes may live on
     try:
         found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
         paths.socket.unlink(missing_ok=True)
     finally:
-        lock.release()
+        if lock:
+            lock.release()
     if remaining:
         raise TideError(
             f"pid {', '.join(str(stat.pid) for stat in remaining)} cannot be ended",

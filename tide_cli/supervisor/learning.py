@@ -56,6 +56,7 @@ class Learning:
         self.training = False
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
+        self.coverage: Mapping[str, Any] | None = None  # of the served draft's vocabulary, at the last cycle's start
         self._bad = set(bad)
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
@@ -172,6 +173,8 @@ class Learning:
             self.last_gate = event
             verdict = "passed" if event.get("passed") else "not passed"
             return [Note("gate", f"gate {verdict}: {event.get('reason', '')}", event)]
+        if kind == "coverage":
+            return self._covered(event)
         if kind == "published":
             version = self._published = int(event["version"])
             if self._ticket is None:  # else the user has just asked for another one, which he gets
@@ -189,6 +192,19 @@ class Learning:
             self.training, self.progress = False, {}  # a cycle that fails has no other end
             return [Note("trainer_error", str(event.get("message", "")), event)]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
+
+    def _covered(self, event: Mapping[str, Any]) -> list[Action]:
+        """Told when the served vocabulary begins to cover too little, and whenever a cycle trains with another one."""
+        low = event["served"] < event["wanted"]
+        known, self.coverage = self.coverage, event
+        if not event["changed"] and (not low or (known is not None and known["served"] < known["wanted"])):
+            return []
+        text = f"the draft's vocabulary covers {event['served']:.1%} of {event['tokens']} recent tokens"
+        if low:
+            text += f", less than {event['wanted']:.1%}"
+        if event["changed"]:
+            text += f"; training with {event['changed']} others: {event['candidate']:.1%}"
+        return [Note("coverage", text, event)]
 
     def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
         self.training = False
@@ -219,7 +235,8 @@ class Learning:
                 self._wanted = None
             note = Note("swap_refused", f"{name} not taken: {message.error}", {"version": message.version})
             return [note, *self._answer(False, f"{name} was refused: {message.error}")]
-        data = {"version": message.version, "before": self.served}
+        # what the version that leaves had come to, to be compared with
+        data = {"version": message.version, "before": self.served, "domains": self.performance.domains}
         if self._wanted == message.version:
             self._wanted = None
         self.served = message.version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,17 @@ def make_private(folder: Path) -> None:
 
 
 class StateLock:
-    """The lock of a state folder, held until `release` or the end of the process. Children do not inherit it."""
+    """The lock of a state folder, held until `release` or the end of the process. Children do not inherit it.
+
+    Whoever has made its file removes it again: a folder is left as it was found.
+    """
 
     def __init__(self, path: Path) -> None:
         """Take the lock. Raises TideError, naming the holder, where another appliance has it."""
         self._path = path
+        self._made = False
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = self._open()
         except OSError as error:
             raise TideError(
                 f"cannot open the lock {path}",
@@ -43,10 +48,28 @@ class StateLock:
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._is_the_file():  # its holder has removed it meanwhile: it says nothing any more
+                raise BlockingIOError
         except OSError:
             os.close(self._fd)
             raise already_runs(path) from None
         self.describe(pid=os.getpid())
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            return os.open(self._path, flags)
+        with suppress(FileExistsError):  # made by another one in this very moment
+            fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._made = True
+            return fd
+        return os.open(self._path, flags)
+
+    def _is_the_file(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
 
     def describe(self, **facts: Any) -> None:
         """Write down who holds the lock, for messages and `tide ps`."""
@@ -55,6 +78,8 @@ class StateLock:
 
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
+        if self._made:
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 

@@ -12,6 +12,8 @@ from tide_cli.adaptation.lengths import Lengths
 from tide_cli.adaptation.rollback import RollbackRules, Watch
 from tide_cli.telemetry.totals import ServedRequest
 
+_DOMAINS = 32  # labels whose figures are kept at most, those heard of last: a client may send a new one each time
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -29,6 +31,7 @@ class Performance:
         self._drift_rules, self._rollback_rules = drift_rules, rollback_rules
         self._served: int | None = None
         self._seen = Lengths()
+        self._domains: dict[str, Lengths] = {}
         self._drift = DriftState()
         self.watch: Watch | None = None
 
@@ -36,6 +39,14 @@ class Performance:
     def seen(self) -> Lengths:
         """What was observed of the served version in this life of the supervisor."""
         return self._seen
+
+    @property
+    def domains(self) -> dict[str, dict[str, float]]:
+        """`acceptance_length` and number of `requests` of the served version by the label that clients gave."""
+        return {
+            name: {"acceptance_length": round(seen.length, 4), "requests": seen.count}
+            for name, seen in self._domains.items()
+        }
 
     def changed(self, version: int, gate: Mapping[str, Any] | None, *, trial: bool) -> None:
         """Another version is served. trial: whether it is watched against the one before.
@@ -46,7 +57,7 @@ class Performance:
         if version == self._served:
             return
         previous, before = self._served, self._seen
-        self._served, self._seen = version, Lengths()
+        self._served, self._seen, self._domains = version, Lengths(), {}
         self._drift = drift.draft_changed(self._drift)
         self.watch = None
         if trial and previous is not None:
@@ -60,13 +71,22 @@ class Performance:
             if request.version != self._served:
                 continue
             self._seen = self._seen.add(request.tokens, request.steps)
+            self._add_to_domain(request)
             findings += self._watch_one(request)
             self._drift, seen = drift.observe(
                 self._drift, self._drift_rules, tokens=request.tokens, steps=request.steps
             )
             if seen.drifted:
-                findings.append(Finding("drift", seen.reason, self._drift.to_json()))
+                data = {**self._drift.to_json(), "domains": self.domains}
+                findings.append(Finding("drift", seen.reason, data))
         return findings
+
+    def _add_to_domain(self, request: ServedRequest) -> None:
+        if request.domain:
+            before = self._domains.pop(request.domain, Lengths())
+            self._domains[request.domain] = before.add(request.tokens, request.steps)
+            if len(self._domains) > _DOMAINS:
+                del self._domains[next(iter(self._domains))]
 
     def _watch_one(self, request: ServedRequest) -> list[Finding]:
         if self.watch is None:
@@ -76,7 +96,7 @@ class Performance:
         if self.watch is not None:
             return []
         name = f"v{watch.version:04d}"
-        data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json()}
+        data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json(), "domains": self.domains}
         if decision.verdict == "rolled_back":
             text = f"{name} is taken back, v{watch.previous:04d} returns: {decision.reason}"
             return [Finding("rollback", text, data)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 
 LOOPBACK = "127.0.0.1"
 _NEARBY = 200  # ports tried after a taken one, before any free one is named
@@ -22,10 +22,19 @@ def check_port(host: str, port: int) -> None:
             ) from None
         if error.errno in (errno.EACCES, errno.EPERM):
             raise UsageError(f"port {port} needs rights you lack", remedy="choose a --port from 1024 on") from None
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"cannot listen on {host}", why=reason, remedy="--host takes an address of this machine"
-        ) from None
+        raise _foreign(host, error) from None
+
+
+def check_host(host: str) -> None:
+    """Raises UsageError where this machine has no such address; whether a port is free is not asked."""
+    try:
+        _bind(host, 0)
+    except OSError as error:
+        raise _foreign(host, error) from None
+
+
+def _foreign(host: str, error: OSError) -> UsageError:
+    return UsageError(f"cannot listen on {host}", why=reason(error), remedy="--host takes an address of this machine")
 
 
 def check_metrics_port(port: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tide_cli.hardware.affinity import keep_to
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process, sglang_title
@@ -27,6 +28,7 @@ _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves
 class ChildSpec:
     """argv and env (whole); cores to run on; log file; mark that its descendants inherit.
 
+    start_cores: those it begins on, until `settle`, where they are not the same.
     talks: takes JSON lines on stdin and writes JSON lines to the descriptor that is appended to argv.
     """
 
@@ -36,6 +38,7 @@ class ChildSpec:
     log: Path
     mark: Mark
     talks: bool = False
+    start_cores: Sequence[int] = ()
 
 
 class ChildProcess:
@@ -60,7 +63,7 @@ class ChildProcess:
             "-S",
             str(_EXEC_CHILD),
             str(os.getpid()),
-            ",".join(map(str, spec.cores)),
+            ",".join(map(str, spec.start_cores or spec.cores)),
             *spec.argv,
         ]
         events, events_end = os.pipe() if spec.talks else (None, None)
@@ -110,6 +113,13 @@ class ChildProcess:
         for stat in family:
             if title := sglang_title(stat.pid):
                 self._parts[stat.pid] = stat, title
+
+    def settle(self) -> None:
+        """It has started: keep it to its own cores from now on."""
+        if self._spec.start_cores:
+            for stat in self._family():
+                with suppress(OSError):  # it is ending
+                    keep_to(self._spec.cores, stat.pid)
 
     def lost_parts(self) -> list[str]:
         """Titles of those that have ended. SGLang itself may take a minute to see that one is gone."""

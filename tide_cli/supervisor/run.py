@@ -312,6 +312,7 @@ class Supervisor:
             self._watched = 0
         elif self._watched != engine.generation:
             self._watched = engine.generation
+            self._processes[ENGINE].settle()
             self._processes[ENGINE].note_parts()
             self._watchers.watch(engine.generation, self._processes[ENGINE])
 

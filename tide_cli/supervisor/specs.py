@@ -67,7 +67,9 @@ class Workshop:
                 run=uuid.uuid4().hex[:12],
                 spool_size=spool_size(self.settings),
             )
-            return self._spec(child, self.plan.serve, command.argv, command.env)
+            spec = self._spec(child, self.plan.serve, command.argv, command.env)
+            # Three processes import SGLang, two of them at once: without a GPU there may be a single core to serve on.
+            return spec if self.plan.serve.gpus else replace(spec, start_cores=self._any_partition.cores)
         config = self._write_training_config(target)
         if child == TRAINER:
             return self._python(child, self._training_partition, trainer_argv(config), talks=True)
@@ -130,7 +132,7 @@ class Workshop:
 
     @property
     def _any_partition(self) -> Partition:
-        """Before the engine runs, everything is free."""
+        """Until the engine serves, everything is free."""
         train = self.plan.train or self.plan.serve
         return replace(self.plan.serve, cores=tuple(sorted({*self.plan.serve.cores, *train.cores})))
 
@@ -190,6 +192,8 @@ class Workshop:
             gate_margin=settings.gate_margin,
             gate_confidence=settings.gate_confidence,
             gate_floor=settings.gate_floor,
+            gate_domain_floor=settings.gate_domain_floor,
+            vocab_coverage=settings.vocab_coverage,
             draft_steps=settings.draft_steps,
             seed=settings.seed,
             retention_hours=settings.retention_hours,

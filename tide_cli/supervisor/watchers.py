@@ -32,10 +32,11 @@ from tide_cli.telemetry.figures import EngineFigures, read_engine
 from tide_cli.telemetry.load import Interval, LoadMeter
 from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
-_PROBE_EVERY = 1.0  # seconds between two attempts at a first token
+_PROBE_EVERY = 0.25  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
 _ASK_EVERY = 10  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _CLOSED_WITHIN = 2.0  # seconds; whoever asks an engine that hangs is not waited for
+_LOOK_EVERY = 1.0  # seconds between two looks at figures and totals
 _DEVICES_EVERY = 2  # of so many looks one is at the devices
 
 
@@ -149,7 +150,7 @@ class Watchers:
     def _look(self) -> None:
         looks = 0
         # in the middle of each second of the wall clock: a look a little early or late is still that second's
-        while not self._closed.wait(1 - (time.time() + 0.5) % 1):
+        while not self._closed.wait(_LOOK_EVERY - (time.time() + _LOOK_EVERY / 2) % _LOOK_EVERY):
             looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
@@ -160,6 +161,8 @@ class Watchers:
                 self._look_after(watched)
                 if self.seen.figures is not None and looks % _ASK_EVERY == 1:
                     self._ask_plugin(watched)
+            else:
+                self.seen = Seen(devices=self.seen.devices)
             if looks % _DEVICES_EVERY == 0:
                 self.seen = replace(self.seen, devices=self._devices.look())
             self._looker.look(self.seen)

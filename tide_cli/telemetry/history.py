@@ -44,7 +44,7 @@ class History:
         self._guarded(self._open)
 
     def add(self, row: Row) -> None:
-        """A row of one second. Rows of ten seconds and of a minute are made when theirs are over."""
+        """A row of one second, or of a part of it. Those of ten seconds and of a minute come when these are over."""
         self._guarded(lambda: self._add(row))
 
     def close(self) -> None:
@@ -107,7 +107,8 @@ class History:
             for finer, step in pairwise(STEPS):
                 if self._at is not None and self._at // step != row.time // step:
                     self._roll_up(connection, finer, step, self._at // step * step)
-            _put(connection, 1, row)
+            before = _rows(connection, 1, row.time, row.time + 1) if self._at == row.time else []
+            _put(connection, 1, combine([*before, row], row.time))
             if self._at is None or self._at // STEPS[-1] != row.time // STEPS[-1]:
                 _forget(connection)
             connection.execute("commit")

@@ -15,18 +15,23 @@ _MOST_CACHED = 0.25
 
 @dataclass(frozen=True)
 class ServedRequest:
-    """One finished request: completion tokens that came out of its verify steps, by the draft `version`."""
+    """One finished request: completion tokens that came out of its verify steps, by the draft `version`.
+
+    domain: the label that its client gave it, "" for none.
+    """
 
     id: int
     version: int
     tokens: int
     steps: int
+    domain: str = ""
 
 
 def served_requests(folder: Path, after: int) -> list[ServedRequest]:
     """Requests with ids above `after` whose prompt was computed and not cached, oldest first."""
     query = (
-        "select id, draft_version, verify_steps + accepted, verify_steps from samples where id > ? and verify_steps > 0"
+        "select id, draft_version, verify_steps + accepted, verify_steps, domain from samples"
+        " where id > ? and verify_steps > 0"
         f" and cut = 0 and reused + prefix_missing <= {_MOST_CACHED} * prompt_tokens order by id"
     )
     return [ServedRequest(*row) for row in _select(folder, query, (after,))]

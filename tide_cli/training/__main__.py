@@ -1,4 +1,4 @@
-"""`python -m tide_cli.training`: `worker --config FILE --events-fd N`, or `day-zero --config FILE`."""
+"""`python -m tide_cli.training`: `worker --config FILE --events-fd N`, `day-zero --config FILE`, `replay …`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ def main(arguments: list[str]) -> int:
     worker.add_argument("--events-fd", type=int, required=True)
     day_zero = verbs.add_parser("day-zero", help="publish the first draft where there is none")
     day_zero.add_argument("--config", type=Path, required=True)
+    again = verbs.add_parser("replay", help="run a recorded cycle again")
+    again.add_argument("--cycle", type=int, required=True)
+    again.add_argument("--seed", type=int)
+    again.add_argument("--events-fd", type=int, required=True)
+    for folder in ("state", "spool", "drafts"):
+        again.add_argument(f"--{folder}", type=Path, required=True)
     options = parser.parse_args(arguments)
+    if options.verb == "replay":
+        from tide_cli.training.replay import run as run_again
+
+        folders = {name: getattr(options, name) for name in ("state", "spool", "drafts")}
+        return run_again(folders, options.cycle, options.seed, options.events_fd)
     try:
         config = TrainingConfig.from_json(options.config.read_text())
         if options.verb == "worker":

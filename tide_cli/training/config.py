@@ -39,6 +39,8 @@ class TrainingConfig:
     gate_floor: float
     draft_steps: int  # drafts per round in the walk, as in the engine
     seed: int
+    gate_domain_floor: float = 0.10
+    vocab_coverage: float = 0.0  # share of the recent tokens that the draft's vocabulary must hold; 0: it stays
     retention_hours: float | None = None  # old samples older than this are erased; None: kept as long as they fit
 
     def to_json(self) -> str:

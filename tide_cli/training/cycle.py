@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -12,19 +13,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tide_cli.adaptation.gate import GateDecision
 from tide_cli.adaptation.pool import Kept, walk_order
+from tide_cli.adaptation.vocabulary import better_vocabulary, coverage
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import check_draft, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import (
+    check_draft,
+    check_vocabulary_map,
+    draft_kinds,
+    read_draft,
+    vocab_map_hash,
+    vocabulary_ids,
+)
 from tide_cli.errors import TideError
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.day_zero import special_tokens
 from tide_cli.training.judge import choose as judge_pool
-from tide_cli.training.judge import judge
+from tide_cli.training.judge import held_out, judge, rounded
 from tide_cli.training.material import Material
-from tide_cli.training.state import Progress, load_state, read_progress, save_state
+from tide_cli.training.record import CycleRecord, keep_state, keys
+from tide_cli.training.state import STATE_FILE, Progress, load_state, read_progress, save_state
 from tide_cli.training.trainer import DraftTrainer
 
 _REPORT_SECONDS = 2.0
@@ -65,7 +78,9 @@ class Cycles:
         resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
         self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
         self._diverged = False  # the weights in training are spoilt
-        self._random = random.Random(f"{config.seed}/{self.progress.cycle}")
+        self._coverage: float | None = None  # of the vocabulary in training, over the recent tokens
+        self._saved = resumed  # the state on the disk is that of the trainer
+        self._random = random.Random()
 
     def run(self, served: int) -> int | None:
         """One cycle against the served version; the number of the version it published, or None.
@@ -75,15 +90,23 @@ class Cycles:
         """
         started = time.monotonic()
         self.progress.cycle += 1
+        self._random.seed(f"{self.config.seed}/{self.progress.cycle}")
         published, reason = None, "cancelled"
+        served_tensors = self._take_up(served)
+        record = self._begin_record(served)
         try:
-            served_tensors = self._take_up(served)
-            if not self._train(started):
+            self._follow_vocabulary(served_tensors)
+            if not torch.equal(self.trainer.vocabulary, vocabulary_ids(served_tensors["d2t"])):
+                record.vocabulary = self.trainer.vocabulary.tolist()
+            if not self._train(started, record):
                 reason = "there is no sample to train on"
             else:
-                verdict = judge(self.config, self.trainer, self._material, served_tensors, self._check)
+                newest, old = held_out(self._material)
+                record.newest, record.old = keys(newest), keys(old)
+                verdict = judge(self.config, self.trainer, newest, old, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason
-                self._report_gate(decision)
+                record.gate = self._gate_figures(decision) | {"passed": decision.passed}
+                self._emit_cycle("gate", **self._gate_figures(decision), passed=decision.passed)
                 if decision.passed:
                     published = self._publish(served, decision)
                 elif verdict.clearly_worse:
@@ -92,6 +115,8 @@ class Cycles:
         except Cancelled:
             pass
         self.save()
+        if record.steps:
+            record.write(self.config.state)
         seconds = round(time.monotonic() - started, 3)
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
         return published
@@ -107,7 +132,7 @@ class Cycles:
             drafts = self._drafts(served, bad)
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
-            walked = [{"version": kept} | _figures(gate) for kept, gate in decision.gates.items()]
+            walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
         except Cancelled:
             pass
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
@@ -116,13 +141,14 @@ class Cycles:
     def _drafts(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The served version and the kept ones that are to be walked; what the engine would refuse is left out."""
         manifests = {version: self._store.manifest(version) for version in self._store.versions()}
-        kept = [Kept(version, manifest.parent, manifest.vocab_map_hash, {}) for version, manifest in manifests.items()]
+        kept = [Kept(version, manifest.parent, {}) for version, manifest in manifests.items()]
         drafts = {served: self._tensors(served)}
         expected = draft_kinds(drafts[served])
         for version in walk_order(kept, served, _POOL, bad).versions:
             with suppress(TideError):
                 tensors = self._tensors(version)
                 check_draft(tensors, expected)
+                check_vocabulary_map(tensors["d2t"], tensors["t2d"])
                 drafts[version] = tensors
         return drafts
 
@@ -132,6 +158,15 @@ class Cycles:
         if self._diverged:
             return
         save_state(self.config.state, self.trainer, self.progress)
+        self._saved = True
+
+    def _begin_record(self, served: int) -> CycleRecord:
+        """Of the cycle that begins; it keeps the trainer's state where that is more than a version's weights."""
+        cycle, folder = self.progress.cycle, self.config.state
+        start = "version"
+        if self.progress.steps:
+            start = "state" if self._saved and keep_state(folder, cycle, folder / STATE_FILE) else "lost"
+        return CycleRecord(cycle, time.time(), served, start, json.loads(self.config.to_json()))
 
     def _take_up(self, served: int) -> dict[str, Any]:
         """The served version's tensors; the weights in training are replaced by them unless they descend from them."""
@@ -139,6 +174,30 @@ class Cycles:
         if served != self.progress.parent or self._diverged:
             self._restart_from(served, tensors)
         return tensors
+
+    def _follow_vocabulary(self, served: dict[str, Any]) -> None:
+        """Say what the served vocabulary covers of the recent traffic; train on with a better one where it matters."""
+        trainer, config = self.trainer, self.config
+        recent, old = self._material.token_counts(len(trainer.draft.t2d))
+        now = coverage(vocabulary_ids(served["d2t"]).numpy(), recent)
+        if now is None:
+            return
+        special = special_tokens(config.target) if now < config.vocab_coverage else []
+        share, before = config.replay_share if old.any() else 0.0, trainer.vocabulary
+        better = better_vocabulary(
+            before.numpy(), recent, old, old_share=share, special=special, wanted=config.vocab_coverage
+        )
+        if better is not None:
+            trainer.change_vocabulary(torch.from_numpy(better))
+        self._coverage = coverage(trainer.vocabulary.numpy(), recent)
+        self._emit_cycle(
+            "coverage",
+            served=round(now, 4),
+            candidate=round(self._coverage or 0.0, 4),
+            wanted=config.vocab_coverage,
+            changed=0 if better is None else len(set(better.tolist()) - set(before.tolist())),
+            tokens=int(recent.sum()),
+        )
 
     def _tensors(self, version: int) -> dict[str, Any]:
         self._store.verify(version)
@@ -153,16 +212,18 @@ class Cycles:
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
 
-    def _train(self, started: float) -> bool:
+    def _train(self, started: float, record: CycleRecord) -> bool:
         """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""
         tokens, step, reported = 0, 0, started
         for samples in self._batches():
             self._check()
+            self._saved = False
             result = self.trainer.step(samples)
             if not math.isfinite(result.loss):
                 self._diverged = True
                 raise TideError("training diverged: the loss is not a number", remedy="lower learning_rate")
             step, tokens = step + 1, tokens + result.tokens
+            record.stepped(samples, result.loss)
             self.progress.steps += 1
             self.progress.samples += len(samples)
             self.progress.tokens += result.tokens
@@ -182,6 +243,7 @@ class Cycles:
                 )
             if last:
                 break
+        record.weights = self.trainer.digest() if step else None
         return step > 0
 
     def _batches(self) -> Iterator[list[Sample]]:
@@ -210,27 +272,16 @@ class Cycles:
                 vocab_map_hash=vocab_map_hash(self.trainer.draft.d2t),
                 samples=self.progress.samples,
                 tokens=self.progress.tokens,
-                gate=_figures(decision),
+                gate=self._gate_figures(decision),
             )
         self.progress.parent, self.progress.samples, self.progress.tokens = version, 0, 0
         print(f"published {version_name(version)} from {version_name(served)}: {decision.reason}", flush=True)
         self._emit_cycle("published", version=version, parent=served)
         return version
 
-    def _report_gate(self, decision: GateDecision) -> None:
-        self._emit_cycle("gate", **_figures(decision), passed=decision.passed)
+    def _gate_figures(self, decision: GateDecision) -> dict[str, Any]:
+        covered = None if self._coverage is None else round(self._coverage, 4)
+        return rounded(decision) | {"coverage": covered}
 
     def _emit_cycle(self, event: str, **values: Any) -> None:
         self._emit({"event": event, "cycle": self.progress.cycle, **values})
-
-
-def _figures(decision: GateDecision) -> dict[str, Any]:
-    bound = decision.lower_bound
-    return {
-        "candidate_al": round(decision.candidate_al, 4),
-        "served_al": round(decision.served_al, 4),
-        "gain": round(decision.gain, 4),
-        "lower_bound": None if bound is None else round(bound, 4),
-        "samples": decision.samples,
-        "reason": decision.reason,
-    }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from specforge.modeling.auto import AutoDraftModel, AutoDraftModelConfig
-from specforge.modeling.draft import Eagle3DraftModel
 from torch import Tensor
 
 from tide_cli.errors import TideError
-from tide_cli.training.specforge_cpu import prepare_specforge
+
+if TYPE_CHECKING:
+    from specforge.modeling.draft import Eagle3DraftModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BUFFERS = ("d2t", "t2d")
@@ -24,6 +25,11 @@ def build_draft(config_file: Path, embedding: Tensor, *, dtype: torch.dtype, att
 
     `attention` is SpecForge's name of the backend: 'sdpa' or 'flex_attention'.
     """
+    # here, because importing them takes seconds, and whoever only writes a draft builds none
+    from specforge.modeling.auto import AutoDraftModel, AutoDraftModelConfig
+
+    from tide_cli.training.specforge_cpu import prepare_specforge
+
     prepare_specforge()
     config = AutoDraftModelConfig.from_file(str(config_file))
     model = AutoDraftModel.from_config(config, attention_backend=attention)

@@ -92,6 +92,10 @@ class GeneratedRowsEagle3(OnlineEagle3Model):
         sums = [loss.detach() for loss in losses]
         return losses, rates, accuracies, hits, rows, sums, [torch.ones_like(loss) for loss in sums]
 
+    def map_changed(self) -> None:
+        """The draft's vocabulary map was written."""
+        self._head_rows = None
+
     @torch.no_grad()
     def _teacher(
         self, ids: Tensor, attention: Tensor, loss_mask: Tensor, hidden: Tensor, head: Tensor
@@ -108,7 +112,7 @@ class GeneratedRowsEagle3(OnlineEagle3Model):
         return counts, teacher, index, rank[following[counts]]
 
     def _teacher_head(self, head: Tensor) -> Tensor:
-        """The head's rows of the draft's vocabulary [D, H]; gathered once, the map never changes."""
+        """The head's rows of the draft's vocabulary [D, H]; gathered once for each map."""
         if getattr(self, "_head_rows", None) is None:
             self._head_rows = head[self.draft_model.t2d]
         return self._head_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from tide_cli.training.config import TrainingConfig
 from tide_cli.training.draft_model import load_draft
 from tide_cli.training.material import Material
 from tide_cli.training.trainer import DraftTrainer
-from tide_cli.training.walk import walk
+from tide_cli.training.walk import predicted, walk
 
 _NEWEST = 24  # samples on which kept drafts are compared: few, for the traffic has just changed
 
@@ -28,15 +29,24 @@ class Verdict:
     clearly_worse: bool
 
 
+def held_out(material: Material) -> tuple[list[Sample], list[Sample]]:
+    """(newest, old): what a gate walks, as far as it can still be read."""
+    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out())
+    return newest, old
+
+
 def judge(
     config: TrainingConfig,
     trainer: DraftTrainer,
-    material: Material,
+    newest: Sequence[Sample],
+    old: Sequence[Sample],
     served: Mapping[str, Tensor],
     check: Callable[[], None],
 ) -> Verdict:
-    """Walk both drafts as they are or would be published, and decide. `check` may raise between samples."""
-    newest, old = (_readable(refs) for refs in material.held_out())
+    """Walk both drafts as they are or would be published, and decide. `check` may raise between samples.
+
+    newest, old: held-out samples, each with something to predict.
+    """
     walks: list[tuple[list[Walk], list[Walk]]] = []
     for tensors in (trainer.tensors(), served):
         load_draft(trainer.walker, tensors)
@@ -51,6 +61,8 @@ def judge(
         floor=config.gate_floor,
         old_candidate=old_candidate,
         old_served=old_now,
+        domains=[sample.info.domain or None for sample in newest],
+        domain_floor=config.gate_domain_floor,
     )
     enough = len(candidate) >= MINIMUM_SAMPLES
     loss = gain_lower_bound(now, candidate, confidence=config.gate_confidence, seed=config.seed) if enough else 0.0
@@ -80,6 +92,20 @@ def choose(
         seed=config.seed,
         floor=config.gate_floor,  # without old samples it asks for nothing
     )
+
+
+def rounded(decision: GateDecision) -> dict[str, Any]:
+    """A decision's figures, as events, manifests and records have them."""
+    bound = decision.lower_bound
+    return {
+        "candidate_al": round(decision.candidate_al, 4),
+        "served_al": round(decision.served_al, 4),
+        "gain": round(decision.gain, 4),
+        "lower_bound": None if bound is None else round(bound, 4),
+        "samples": decision.samples,
+        "domains": {name: round(gain, 4) for name, gain in decision.domains.items()},
+        "reason": decision.reason,
+    }
 
 
 def _readable(refs: Sequence[Ref]) -> list[Sample]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+
+import numpy as np
 
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, erase_kept
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, StoredSample, erase_kept
 from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
@@ -33,14 +36,18 @@ class Material:
 
     def training(self) -> tuple[list[Ref], list[Ref]]:
         """(fresh, old): the newest training samples, and those of the reservoir that are not among them."""
-        self._forget_expired()
-        fresh = self._listed("train", _NEWEST)
-        ids = {info.id for info in fresh}
-        old = [kept for kept in self._reservoir.samples() if kept.info.split == "train" and kept.info.id not in ids]
+        fresh, old = self._training()
         return (
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in fresh],
             [Ref(kept.info.tokens, kept.read) for kept in old],
         )
+
+    def token_counts(self, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """(recent, old): how often the target said each of its tokens [vocab_size], in the samples of `training()`."""
+        fresh, old = self._training()
+        reader = self._spool
+        recent_ids = [reader.generated_tokens(info) for info in fresh] if reader is not None else []
+        return _counted(recent_ids, vocab_size), _counted([kept.generated_tokens() for kept in old], vocab_size)
 
     def held_out(self) -> tuple[list[Ref], list[Ref]]:
         """(newest, old) samples that no draft was trained on, at most `gate_samples` of each."""
@@ -52,6 +59,12 @@ class Material:
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
             [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
         )
+
+    def _training(self) -> tuple[list[SampleInfo], list[StoredSample]]:
+        self._forget_expired()
+        fresh = self._listed("train", _NEWEST)
+        ids = {info.id for info in fresh}
+        return fresh, [k for k in self._reservoir.samples() if k.info.split == "train" and k.info.id not in ids]
 
     def _forget_expired(self) -> None:
         if self._config.retention_hours is not None:
@@ -89,3 +102,11 @@ class Material:
             self._offered.add(info.id)
             self._reservoir.offer(sample)
         return sample
+
+
+def _counted(samples: Iterable[np.ndarray | None], vocab_size: int) -> np.ndarray:
+    counts = np.zeros(vocab_size, np.int64)
+    for ids in samples:
+        if ids is not None:
+            counts += np.bincount(ids[(ids >= 0) & (ids < vocab_size)], minlength=vocab_size)
+    return counts

@@ -1,4 +1,5 @@
-"""The trainer's memory between two lives of the process: fp32 masters, Adam's moments, and how far it has come."""
+"""The trainer's memory between two lives of the process: fp32 masters, Adam's moments, the vocabulary map of the draft
+in training, and how far it has come."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from safetensors.torch import save_file
 from tide_cli.errors import TideError
 from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
 
-_FILE = "trainer.safetensors"
+STATE_FILE = "trainer.safetensors"
+_MAP = "d2t"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -35,7 +37,7 @@ class Progress:
 
 def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
     """Write everything into one file of `folder`, replaced as a whole. TideError where the disk does not take it."""
-    tensors, steps = {}, 0
+    tensors, steps = {_MAP: trainer.draft.d2t.cpu()}, 0
     for name, master in trainer.masters().items():
         tensors[f"master.{name}"] = master.detach().cpu()
         state = trainer.optimizer.optimizer.state.get(master)
@@ -43,7 +45,7 @@ def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
             steps = int(state["step"])
             tensors |= {f"{moment}.{name}": state[moment].cpu() for moment in _MOMENTS}
     metadata = {"progress": json.dumps(asdict(progress)), "adam_steps": str(steps)}
-    new = folder / (_FILE + ".new")
+    new = folder / (STATE_FILE + ".new")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
@@ -51,7 +53,7 @@ def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
         new.chmod(0o600)
         with new.open("rb") as file:
             os.fsync(file.fileno())
-        new.replace(folder / _FILE)
+        new.replace(folder / STATE_FILE)
     except (OSError, SafetensorError) as error:  # the latter is how the library reports a failed write
         new.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or str(error)
@@ -63,26 +65,33 @@ def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
 def read_progress(folder: Path) -> Progress | None:
     """How far the saved state had come; None where there is none that can be read."""
     try:
-        with safe_open(folder / _FILE, "pt") as file:
+        with safe_open(folder / STATE_FILE, "pt") as file:
             return Progress(**json.loads(file.metadata()["progress"]))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
 
 
-@torch.no_grad()
 def load_state(folder: Path, trainer: DraftTrainer) -> bool:
-    """Take up masters and moments of `folder`; False, with the trainer unchanged, where they are not of this draft."""
+    """Take up what `save_state` wrote into `folder`; False, and nothing is changed, where it is not of this draft."""
+    return load_state_file(folder / STATE_FILE, trainer)
+
+
+@torch.no_grad()
+def load_state_file(path: Path, trainer: DraftTrainer) -> bool:
+    """The same, from a file."""
     masters = trainer.masters()
     try:
-        with safe_open(folder / _FILE, "pt") as file:
+        with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, the handle is no dict
             steps = int(file.metadata()["adam_steps"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return False
     kinds = ("master", *_MOMENTS) if steps else ("master",)
     shapes = {f"{kind}.{name}": master.shape for kind in kinds for name, master in masters.items()}
+    shapes[_MAP] = trainer.draft.d2t.shape
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         return False
+    trainer.take_map(tensors[_MAP])
     optimizer = trainer.optimizer.optimizer
     for name, master in masters.items():
         master.copy_(tensors[f"master.{name}"])

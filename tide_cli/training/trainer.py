@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from specforge.training.controller import TrainerCore
 from specforge.training.strategies.base import Eagle3TrainStrategy
 from torch import Tensor
 
-from tide_cli.drafts.tensors import read_draft
+from tide_cli.drafts.tensors import read_draft, vocabulary_ids
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import collate
 from tide_cli.training.config import TrainingConfig
@@ -27,6 +28,7 @@ from tide_cli.training.target_weights import TargetWeights
 
 # The rate is constant after the warm-up: training has no end that a schedule could be stretched over.
 WARMUP_STEPS, _ENDLESS = 10, 10**9
+_HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,18 @@ class DraftTrainer:
         self.walker = build_draft(config_file, embedding, dtype=self.published_dtype, attention="sdpa").eval()
         tensors = read_draft(draft_folder)
         load_draft(self.draft, tensors)
-        head = _Head(target.head.to(self.device))
-        model = GeneratedRowsEagle3(self.draft, length=config.ttt_length, attention_backend=attention)
+        self._head = _Head(target.head.to(self.device))
+        self._model = GeneratedRowsEagle3(self.draft, length=config.ttt_length, attention_backend=attention)
         self._backend = FSDPTrainingBackend(ParallelConfig())
-        self._backend.prepare_model(model, wrap=False)
-        self._core = TrainerCore(Eagle3TrainStrategy(model, target_head=head, compact_teacher=True), self._backend)
+        self._backend.prepare_model(self._model, wrap=False)
+        strategy = Eagle3TrainStrategy(self._model, target_head=self._head, compact_teacher=True)
+        self._core = TrainerCore(strategy, self._backend)
         self.restart_from(tensors)
 
     def restart_from(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from a draft's weights, with the optimiser as new. TideError where they do not fit."""
         load_draft(self.draft, tensors)
+        self._model.map_changed()
         optimizer = BF16Optimizer(
             self.draft,
             lr=self.config.learning_rate,
@@ -87,6 +91,39 @@ class DraftTrainer:
         for (name, _), master in zip(self._trained(), optimizer.fp32_params, strict=True):
             master.data.copy_(tensors[name])
         self._backend.set_optimizer(optimizer)
+
+    @property
+    def vocabulary(self) -> Tensor:
+        """The target's ids of the draft's tokens [D] int64, ascending, on the CPU."""
+        return vocabulary_ids(self.draft.d2t).cpu()
+
+    @torch.no_grad()
+    def change_vocabulary(self, ids: Tensor) -> None:
+        """Another vocabulary of the same size [D] int64, ascending. A token that stays keeps its row of the head and
+        what the optimiser knows of it; the row of a new one is the target's own."""
+        place = torch.full((len(self.draft.t2d),), -1)
+        place[self.vocabulary] = torch.arange(len(ids))
+        source = place[ids].to(self.device)
+        stays = source >= 0
+        master = self.masters()[_HEAD]
+        rows = self._head.fc.weight[ids.to(self.device)].to(master.dtype, copy=True)
+        rows[stays] = master[source[stays]]
+        master.copy_(rows)
+        for moment in self.optimizer.optimizer.state.get(master, {}).values():
+            if moment.shape == master.shape:
+                moved = torch.zeros_like(moment)
+                moved[stays] = moment[source[stays]]
+                moment.copy_(moved)
+        self.take_map(ids - torch.arange(len(ids)))
+        self.masters_changed()
+
+    @torch.no_grad()
+    def take_map(self, d2t: Tensor) -> None:
+        """Write the vocabulary map alone: the head's rows are those of this map already, or are written next."""
+        self.draft.d2t.copy_(d2t)
+        self.draft.t2d.zero_()
+        self.draft.t2d[vocabulary_ids(self.draft.d2t)] = True
+        self._model.map_changed()
 
     def step(self, samples: Sequence[Sample]) -> Step:
         """Train on one batch of samples, at least one."""
@@ -104,6 +141,13 @@ class DraftTrainer:
         """The draft as it stands: the fp32 masters and the vocabulary map. Copies, by SGLang's names."""
         masters = {n: m.detach().clone() for (n, _), m in zip(self._trained(), self.optimizer.fp32_params, strict=True)}
         return masters | {name: getattr(self.draft, name).clone() for name in BUFFERS}
+
+    def digest(self) -> str:
+        """sha256 in hex of every tensor of the draft as it stands."""
+        found = hashlib.sha256()
+        for _, tensor in sorted(self.tensors().items()):
+            found.update(tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def export(self, folder: Path) -> None:
         """Write model.safetensors and config.json of the draft as it stands into an existing folder."""

@@ -26,17 +26,25 @@ def walk(draft: Eagle3DraftModel, sample: Sample, steps: int) -> Walk | None:
     Counted as the engine does: completion tokens / verify steps, so that the token which the prefill gave counts as
     a token but not as a round.
     """
-    generated = int(sample.loss_mask.sum())
-    first = len(sample.tokens) - generated  # row of the first generated token
-    start = max(first, 1)
-    if generated == 0 or start >= len(sample.tokens) - 1:
+    if not predicted(sample):
         return None
+    start = _start(sample)
     accepted = accepted_drafts(draft, sample.tokens, sample.aux, start - 1, steps).tolist()
     committed, rounds = start, 0
     while committed < len(sample.tokens) - 1:
         committed += accepted[committed - start] + 1
         rounds += 1
     return Walk(tokens=len(sample.tokens) - start, rounds=rounds)
+
+
+def predicted(sample: Sample) -> bool:
+    """Whether a draft has anything to predict in a sample."""
+    return bool(sample.loss_mask.any()) and _start(sample) < len(sample.tokens) - 1
+
+
+def _start(sample: Sample) -> int:
+    """Row of the first generated token, of those that have one before them."""
+    return max(len(sample.tokens) - int(sample.loss_mask.sum()), 1)
 
 
 @torch.no_grad()

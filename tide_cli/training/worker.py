@@ -1,8 +1,8 @@
 """The trainer process: commands as JSON lines on stdin, events as JSON lines on a descriptor of their own.
 
 Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7, "bad": [6]}, {"cmd": "cancel"}, {"cmd": "stop"}.
-Events: ready, progress, gate, published, cycle_end, pool, error. stdout and stderr are the log. The end of stdin means
-that the supervisor is gone: the process ends.
+Events: ready, coverage, progress, gate, published, cycle_end, pool, error. stdout and stderr are the log. The end of
+stdin means that the supervisor is gone: the process ends.
 """
 
 from __future__ import annotations

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+
 from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.hardware.affinity import keep_to
 
 
 def load() -> None:
@@ -14,6 +18,14 @@ def load() -> None:
     config = EngineConfig.from_environment()
     if config is None:
         return
+    try:
+        _load(config)
+    finally:  # see tide_cli.engine.serve
+        gc.freeze()  # no collection looks at the imported modules again
+        gc.enable()
+
+
+def _load(config: EngineConfig) -> None:
     from sglang.srt.utils import is_cpu
 
     from tide_cli.engine import hook_points
@@ -34,3 +46,6 @@ def load() -> None:
         from tide_cli.engine.plugin import install
 
         install.install(config)
+    if on_cpu and multiprocessing.parent_process() is not None:
+        # scheduler and detokenizer, with their imports behind them; the launcher has not begun those two yet
+        keep_to(config.cores)

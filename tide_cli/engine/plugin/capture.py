@@ -28,6 +28,7 @@ from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased, answer, read_request
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.running import Part
+from tide_cli.spool.samples import domain_label
 from tide_cli.spool.writer import SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Finished:
     verify_steps: int
     correct_drafts: int
     aborted: bool
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,7 @@ class Capture:
             draft_version=done.draft_version,
             verify_steps=done.verify_steps,
             accepted_tokens=done.correct_drafts,
+            domain=done.domain,
         )
 
 
@@ -322,6 +325,9 @@ def _finished(req, draft_version: int) -> Finished:
         verify_steps=rounds,
         correct_drafts=correct,
         aborted=isinstance(req.finished_reason, FINISH_ABORT),
+        # the header X-SMG-Routing-Key: all else that a client can say of itself (`user`, custom labels) ends in
+        # SGLang's tokenizer process, or (`extra_key`) splits the prefix cache
+        domain=domain_label(req.routing_key),
     )
 
 

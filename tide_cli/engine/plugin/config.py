@@ -16,6 +16,7 @@ class EngineConfig:
 
     speculation: bool  # False: plain decoding, only the CPU support is installed
     capture: bool  # store hidden states of the traffic
+    cores: tuple[int, ...]  # on which the scheduler runs; SGLang may start on more
     run: str  # id of this engine start, stored with each sample
     target: str  # name of the target, stored in the spool's header
     hidden_size: int
@@ -41,7 +42,7 @@ class EngineConfig:
     def read(cls, path: Path) -> EngineConfig:
         fields = json.loads(path.read_text())
         folders = {name: Path(fields[name]) for name in ("spool", "drafts", "profiles")}
-        return cls(**{**fields, **folders})
+        return cls(**{**fields, **folders, "cores": tuple(fields["cores"])})
 
     @classmethod
     def from_environment(cls) -> EngineConfig | None:

@@ -1,9 +1,11 @@
 """Draft swap: `POST /set_internal_state {"server_args": {"tide_draft": 7}}` puts version 7 into the running engine.
 
 The scheduler runs the handler between two steps, so no request is paused. Everything is read and validated before
-the first byte is written. The draft's embedding is the target's own tensor and is never written; the vocabulary
-map is copied by the worker at start, so a draft with another map is refused. Cached draft KV stays that of the old
-draft: output stays exact (the target verifies), acceptance recovers as the cache turns over.
+the first byte is written. The draft's embedding is the target's own tensor and is never written. The vocabulary map
+was copied by the worker at its start; the copy is written in place, together with the head whose rows it names, since
+CUDA graphs hold that very tensor. What was proposed before a change of map and not yet verified is read with the new
+one: one round's proposals miss. Cached draft KV stays that of the old draft. Output stays exact (the target verifies),
+acceptance recovers as the cache turns over.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 import torch
 
 from tide_cli.drafts.store import DraftStore, version_name
-from tide_cli.drafts.tensors import check_draft, read_draft
+from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, read_draft, vocabulary_ids
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.errors import TideError
 
@@ -61,14 +63,8 @@ class DraftSwap:
         self._store.verify(version)
         tensors = read_draft(self._store.path(version))
         check_draft(tensors, self._expected)
-        served_map = self._worker.draft_worker.hot_token_id
-        if served_map is not None:
-            offered_map = tensors["d2t"] + torch.arange(tensors["d2t"].shape[0])
-            if not torch.equal(offered_map, served_map.cpu()):
-                raise TideError(
-                    f"draft {version_name(version)} has another vocabulary map than the served one",
-                    remedy=f"restart with it: tide down, then tide up --draft {self._store.path(version)}",
-                )
+        if "d2t" in tensors:
+            check_vocabulary_map(tensors["d2t"], tensors["t2d"])
         return tensors
 
     def _apply(self, key: str, value: float) -> None:
@@ -91,6 +87,8 @@ class DraftSwap:
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # no graph may read weights that are half replaced
         model.load_weights(tensors.items())
+        if "d2t" in tensors:
+            self._worker.draft_worker.hot_token_id.copy_(vocabulary_ids(tensors["d2t"]))
         if next(model.parameters()).device.type == "cpu":
             from tide_cli.engine.cpu.packed_linear import repack
 

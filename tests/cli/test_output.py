@@ -1,0 +1,78 @@
+"""Where output goes that nobody can take: a full disk, a pipe without a reader, a closed stream."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+from tide_cli.cli.output import complain
+
+
+def run(*arguments: object, unbuffered: bool = False, **streams: object) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDE_", "PYTHONUN"))}
+    environment |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
+    if unbuffered:
+        environment["PYTHONUNBUFFERED"] = "1"
+    command = [sys.executable, "-m", "tide_cli", *map(str, arguments)]
+    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, text=True, timeout=60, **streams)
+
+
+COMMANDS = (
+    ["--help"],
+    ["version"],
+    ["config"],
+    ["paths", "--json"],
+    ["gpus", "--json"],
+    ["plan"],
+    ["events"],
+    ["drafts", "ls"],
+    ["systemd"],
+)
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: words[0])
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path, arguments: list[str], unbuffered: bool) -> None:
+    given = [] if arguments[0] in ("--help", "version", "gpus") else ["--state-dir", tmp_path]
+    with Path("/dev/full").open("w") as full:
+        done = run(*arguments, *given, stdout=full, stderr=subprocess.PIPE, unbuffered=unbuffered)
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if "systemctl" not in line]  # `tide systemd` says what to do
+    assert said == ["tide: the output cannot be written: No space left on device"]
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("arguments", [["version"], ["config"], ["--help"]], ids=lambda words: words[0])
+def test_a_pipe_without_a_reader_is_the_end_and_no_error(arguments: list[str], unbuffered: bool) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run(*arguments, stdout=writer, stderr=subprocess.PIPE, unbuffered=unbuffered)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")  # what a shell reports of SIGPIPE
+
+
+def test_a_failure_is_not_covered_by_lost_output(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        assert run("ps", "--state-dir", tmp_path, stdout=full, stderr=full).returncode == 3
+        assert run("bogus", stdout=full, stderr=full).returncode == 2
+
+
+def test_closed_streams_lose_what_is_written_and_nothing_else() -> None:
+    for streams, code in ((">&-", 0), ("2>&-", 0), (">&- 2>&-", 0)):
+        done = subprocess.run(
+            f"{sys.executable} -m tide_cli version {streams}", shell=True, cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == code
+        assert done.stderr == ""
+    done = subprocess.run(f"{sys.executable} -m tide_cli bogus 2>&-", shell=True, cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")  # no complaint in the place of an answer
+
+
+def test_a_message_is_as_many_lines_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    complain(["a\nb\x1b[2J", "c\rd"])
+    assert capsys.readouterr().err == "tide: a\\nb\\x1b[2J\n      c\\rd\n"

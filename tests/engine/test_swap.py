@@ -1,0 +1,138 @@
+"""A swap as the scheduler sees it: the handler, a real draft store, and a model that takes weights as SGLang's does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
+from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
+from torch import Tensor
+
+from tide_cli.drafts.checks import draft_shapes
+from tide_cli.drafts.store import DraftStore
+from tide_cli.drafts.tensors import vocab_map_hash, vocabulary_ids
+from tide_cli.engine.plugin.swap import DraftSwap
+
+CONFIG = {
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "vocab_size": 32,
+    "draft_vocab_size": 12,
+}
+
+
+class Model(torch.nn.Module):
+    """The parameters that SGLang's loader finds by their very names; `load_weights` is SGLang's own."""
+
+    load_weights = LlamaForCausalLMEagle3.load_weights
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lm_head, self.model = torch.nn.Linear(8, 12, bias=False), torch.nn.Module()
+        self.model.fc = torch.nn.Linear(24, 8, bias=False)
+        self.hot_token_id = None
+
+
+def tensors_for(seed: int, ids: list[int]) -> dict[str, Tensor]:
+    chance = torch.Generator().manual_seed(seed)
+    made = {name: torch.randn(*size, generator=chance) for name, size in draft_shapes(CONFIG).items()}
+    marked = torch.zeros(32, dtype=torch.bool)
+    marked[ids] = True
+    return made | {"d2t": torch.tensor(ids) - torch.arange(12), "t2d": marked}
+
+
+def publish(store: DraftStore, folder: Path, tensors: dict[str, Tensor]) -> int:
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return store.publish(
+        folder,
+        parent=None,
+        target="t",
+        target_revision="r",
+        vocab_map_hash=vocab_map_hash(tensors["d2t"]),
+        samples=0,
+        tokens=0,
+        gate=None,
+    )
+
+
+OLD, NEW = list(range(12)), [0, 1, 2, 3, 20, 21, 22, 23, 28, 29, 30, 31]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SimpleNamespace:
+    """v0000 is served; v0001 has another vocabulary."""
+    store, made = DraftStore(tmp_path / "drafts"), [tensors_for(0, OLD), tensors_for(1, NEW)]
+    for number, tensors in enumerate(made):
+        publish(store, tmp_path / f"made{number}", tensors)
+    model = Model()
+    model.load_weights(made[0].items())
+    worker = SimpleNamespace(
+        draft_worker=SimpleNamespace(
+            draft_runner=SimpleNamespace(model=model), hot_token_id=vocabulary_ids(made[0]["d2t"])
+        )
+    )
+    swap = DraftSwap(worker, SimpleNamespace(served_version=0, drafts=store.root))
+    return SimpleNamespace(swap=swap, model=model, worker=worker.draft_worker, store=store, made=made, root=tmp_path)
+
+
+def ask(engine: SimpleNamespace, version: int) -> None:
+    handler = engine.swap.update_handler()
+    handler.validate("tide_draft", version)
+    handler.apply("tide_draft", version)
+
+
+def assert_served(engine: SimpleNamespace, version: int) -> None:
+    tensors = engine.made[version]
+    assert engine.swap.version == version
+    assert torch.equal(engine.worker.hot_token_id, vocabulary_ids(tensors["d2t"]))
+    assert torch.equal(engine.model.lm_head.weight, tensors["lm_head.weight"])
+    assert torch.equal(engine.model.model.fc.weight, tensors["fc.weight"])
+
+
+def test_map_head_and_the_workers_copy_change_together_and_in_place(engine: SimpleNamespace) -> None:
+    places = [tensor.data_ptr() for tensor in (engine.worker.hot_token_id, engine.model.lm_head.weight)]
+    for version in (1, 0, 1):
+        ask(engine, version)
+        assert_served(engine, version)
+    assert places == [tensor.data_ptr() for tensor in (engine.worker.hot_token_id, engine.model.lm_head.weight)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"d2t": torch.arange(12) + 21}, "d2t must map"),  # beyond the target's last token
+        ({"d2t": torch.arange(12).flip(0) * 2}, "d2t must map"),
+        ({"t2d": torch.ones(32, dtype=torch.bool)}, "t2d must mark"),
+        ({"d2t": torch.zeros(11, dtype=torch.int64)}, "d2t does not fit"),
+    ],
+)
+def test_a_map_that_cannot_be_is_refused_before_a_byte_is_written(
+    engine: SimpleNamespace, change: dict[str, Tensor], words: str
+) -> None:
+    version = publish(engine.store, engine.root / "wrong", engine.made[1] | change)
+    with pytest.raises(UpdateRejected, match=words):
+        ask(engine, version)
+    assert words in engine.swap.state()["refusal"]
+    assert_served(engine, 0)
+
+
+def test_a_copy_that_fails_half_way_puts_everything_back(engine: SimpleNamespace) -> None:
+    real = engine.model.load_weights
+
+    def fails(weights) -> None:
+        engine.model.load_weights = real
+        real(list(weights)[:4])  # some are written
+        raise RuntimeError("the device is gone")
+
+    engine.model.load_weights = fails
+    ask(engine, 1)
+    assert "the device is gone" in engine.swap.state()["refusal"]
+    assert_served(engine, 0)

@@ -1,0 +1,120 @@
+"""What went into a training cycle and what came out: one JSON file a cycle, from which it can be run again offline.
+
+cycles/000012.json          the record of cycle 12
+cycles/000012.safetensors   the trainer's state when it began, of the newest that did not begin from a version
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tide_cli.errors import TideError
+
+if TYPE_CHECKING:
+    from tide_cli.spool.samples import Sample
+
+CYCLES_FOLDER = "cycles"  # in the trainer's state folder
+_RECORDS = 20  # kept, the newest
+_STATES = 2  # each is three times the draft in fp32
+
+Key = tuple[int, int]  # id and checksum of a sample: ids begin anew in a new spool
+
+
+@dataclass
+class CycleRecord:
+    """One cycle.
+
+    created: unix seconds. served: the version it was judged against. start: where its weights came from: 'version':
+    the served version's, with the optimiser as new; 'state': the file of this cycle; 'lost': neither was kept.
+    config: the trainer's configuration, as its JSON. vocabulary: ids of the draft's tokens where training changed them.
+    steps: the samples of each optimiser step; losses: of each. newest, old: the samples of the gate; gate: its figures,
+    None where there was none. weights: digest of all tensors after the last step, None where it was cancelled.
+    """
+
+    cycle: int
+    created: float
+    served: int
+    start: Literal["version", "state", "lost"]
+    config: dict[str, Any]
+    vocabulary: list[int] | None = None
+    steps: list[list[Key]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    newest: list[Key] = field(default_factory=list)
+    old: list[Key] = field(default_factory=list)
+    gate: dict[str, Any] | None = None
+    weights: str | None = None
+
+    def stepped(self, samples: Iterable[Sample], loss: float) -> None:
+        """One more optimiser step."""
+        self.steps.append(keys(samples))
+        self.losses.append(loss)
+
+    def samples(self) -> set[Key]:
+        """Every sample that the cycle read."""
+        return {key for batch in self.steps for key in batch} | set(self.newest) | set(self.old)
+
+    def write(self, folder: Path) -> None:
+        """Into the trainer's state folder; the oldest ones go. A full disk costs the record, not the cycle."""
+        cycles = folder / CYCLES_FOLDER
+        with suppress(OSError):
+            cycles.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = cycles / (_name(self.cycle) + ".new")
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(asdict(self), file)
+            new.replace(cycles / f"{_name(self.cycle)}.json")
+            for old in sorted(cycles.glob("*.json"))[:-_RECORDS]:
+                old.unlink()
+
+    @classmethod
+    def read(cls, folder: Path, cycle: int) -> CycleRecord:
+        """TideError where this cycle has no record that can be read."""
+        path = folder / CYCLES_FOLDER / f"{_name(cycle)}.json"
+        try:
+            values = json.loads(path.read_text())
+            lists = {name: [tuple(key) for key in values[name]] for name in ("newest", "old")}
+            steps = [[tuple(key) for key in batch] for batch in values["steps"]]
+            return cls(**values | lists | {"steps": steps})
+        except FileNotFoundError:
+            known = ", ".join(str(number) for number in recorded(folder)) or "none"
+            what = f"cycle {cycle} is not recorded in {path.parent}"
+            raise TideError(what, why=f"recorded: {known}", remedy="`tide events` lists the cycles") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TideError(f"cannot read {path}", why=str(error), remedy="replay another cycle") from None
+
+
+def recorded(folder: Path) -> list[int]:
+    """Numbers of the recorded cycles, ascending."""
+    return sorted(int(path.stem) for path in (folder / CYCLES_FOLDER).glob("*.json") if path.stem.isdecimal())
+
+
+def keys(samples: Iterable[Sample]) -> list[Key]:
+    return [(sample.info.id, sample.info.checksum) for sample in samples]
+
+
+def state_file(folder: Path, cycle: int) -> Path:
+    """Where the state is kept that a cycle began with."""
+    return folder / CYCLES_FOLDER / f"{_name(cycle)}.safetensors"
+
+
+def keep_state(folder: Path, cycle: int, state: Path) -> bool:
+    """Keep the file of the trainer's state under the cycle's name, without a copy; whether that was possible."""
+    kept = state_file(folder, cycle)
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.unlink(missing_ok=True)
+        os.link(state, kept)  # the next state is another file of that name
+        for old in sorted(kept.parent.glob("*.safetensors"))[:-_STATES]:
+            old.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _name(cycle: int) -> str:
+    return f"{cycle:06d}"
