@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from tide_cli.paths import Paths
-from tide_cli.supervisor.family import Mark
+from tide_cli.supervisor.family import Mark, end_family, find_family
 from tide_cli.supervisor.logs import open_log
 
 NAME = "on_event"
@@ -92,8 +90,7 @@ class Notifier:
             except subprocess.TimeoutExpired:
                 continue
             return f"exit code {code}" if code else None
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end_family(lambda: find_family(mark, process.pid), grace=0)
         process.wait()
         return f"killed after {self._within:.0f} s"
 
