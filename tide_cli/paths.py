@@ -55,6 +55,7 @@ class Paths:
     run: Path  # configuration handed to the children, leftovers' record
     scratch: Path  # temporary files of the children; emptied at every start and end
     database: Path  # events and the served version (written by the supervisor alone)
+    history: Path  # figures of the last 90 days (written by the supervisor alone)
     lock: Path  # held by the running supervisor
     socket: Path  # the control API
 
@@ -75,6 +76,7 @@ class Paths:
             run=state / "run",
             scratch=_short(state / "tmp", _MAX_SCRATCH_PATH, state),
             database=state / "tide.db",
+            history=state / "history.db",
             lock=state / "lock",
             socket=_short(state / "control.sock", _MAX_SOCKET_PATH, state),
         )

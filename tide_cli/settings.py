@@ -30,6 +30,7 @@ _OTHER_VARIABLES = {
     "TIDE_WORKLOADS",
     "TIDE_TEST_SAMPLES",
     "TIDE_TEST_ROUNDS",
+    *(f"TIDE_EVENT_{name}" for name in ("ID", "TIME", "KIND", "TEXT", "DATA")),  # what on_event is told
 }
 
 # Upper bounds of what has no other: more is a slip, and would not fit where the number goes.
@@ -137,6 +138,12 @@ class Settings(BaseSettings):
     )
 
     # supervisor
+    on_event: str | None = Field(
+        None, min_length=1, description="shell command that is run for each event, with TIDE_EVENT_* in its environment"
+    )
+    metrics_port: int | None = Field(
+        None, ge=1, le=65535, description="port on 127.0.0.1 where Prometheus reads TIDE's metrics; none: no such port"
+    )
     start_timeout: float = Field(
         1800.0, gt=0, le=_LONG, description="seconds until the engine must have given a first token"
     )

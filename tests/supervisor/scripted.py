@@ -2,8 +2,9 @@
 
 Everything of the supervisor is the real one: processes, signals, sockets, lock, journal, swap over HTTP. Only the two
 programs it starts are replaced, and it looks at them more often. The engine takes its time over a stop when
-FOLDER/stubborn exists, refuses every swap when FOLDER/refuse exists, gives no token while FOLDER/mute exists, and ends
-at once with the words in FOLDER/crash. The supervisor's wall clock is off by the seconds in FOLDER/clock.
+FOLDER/stubborn exists, refuses every swap when FOLDER/refuse exists, gives no token while FOLDER/mute exists, ends at
+once with the words in FOLDER/crash, and has FOLDER/metrics for its page of metrics. The supervisor's wall clock is off
+by the seconds in FOLDER/clock.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ TARGET = {
 SPECULATION = {
     "adaptive": True, "max_running_requests": 4, "steps": 3, "reason": "it pays", "batch": 1, "speedup": 1.5,
     "acceptance": [0.5, 0.25], "probe_share": 0.01, "rounds": {"3": 9}, "measuring": False,
+    "judged": [20, 10], "accepted": [10, 4], "drift": 0.0,
+    "now": [{"batch": 1, "seconds": [0.05, 0.0625], "speedups": [1.0, 1.5]}],
 }  # fmt: skip
 PROFILE = {
     "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
@@ -41,6 +44,9 @@ PROFILE = {
         {"batch": 1, "steps": 1, "seconds": 0.0625, "draft": 0.01, "verify": 0.04, "extend": 0.005},
     ],
 }
+
+
+METRICS = b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n'
 
 
 def make_target(folder: Path) -> Path:
@@ -81,10 +87,12 @@ class Engine(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
-            self._answer(b'sglang:gen_throughput{model="tiny"} 12.5\nsglang:spec_accept_length{model="tiny"} 1.75\n')
+            page = self.folder / "metrics"
+            self._answer(page.read_bytes() if page.exists() else METRICS)
         else:
             state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
             state["speculation"] = SPECULATION | {"profile": Engine.profile}
+            state["fill"] = 0.25
             self._answer(json.dumps({"internal_states": [{"tide": state}]}).encode())
 
     def do_POST(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted import publish, scripted_settings
-from scripted_process import ScriptedAppliance
+from scripted_process import ROOT, ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
@@ -37,6 +39,16 @@ def load_tables_of(appliance: ScriptedAppliance) -> list[Path]:
     return list(Path("/dev/shm").glob(f"sglang_loads_{appliance.port}_*.shm"))
 
 
+def undocumented(status: dict[str, Any]) -> list[str]:
+    """Fields of a status that docs/telemetry.md does not name."""
+    text = (ROOT / "docs" / "telemetry.md").read_text()
+    known = {name.removesuffix(".NAME") for name in re.findall(r"`([a-z0-9_.]+(?:NAME)?)`", text)}
+    names = [name for name in status if name not in known]
+    for name in ("load", "live", "cycle", "trigger", "training", "drafts"):
+        names += [f"{name}.{field}" for field in status[name] if not {field, f"{name}.{field}"} & known]
+    return [name for name in names if not any(one.startswith(f"{name}.") for one in known)]
+
+
 def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     status = appliance.up()
     assert status["drafts"] == {"served": 0, "latest": 0}
@@ -47,9 +59,15 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
 
     appliance.store_samples(held_out=3, tokens=150)
     status = appliance.until(lambda status: status["drafts"]["served"] == 1 and status["engine"])
-    assert status["spool"] == {"samples": 3, "tokens": 150}
-    status = appliance.until(lambda status: status["speculation"])
+    assert status["spool"].items() >= {"samples": 3, "tokens": 150}.items()
+    status = appliance.until(lambda status: status["speculation"] and status["spool"]["fill"])
     assert (status["speculation"]["steps"], status["speculation"]["reason"]) == (3, "it pays")
+    assert status["live"]["by_position"] == [0.5, 0.4]
+    assert (status["live"]["draft_steps"], status["live"]["why"]) == (3, "it pays")
+    assert (status["plain_tok_s"], status["speedup"]) == (20.0, 1.5)
+    assert status["spool"]["fill"] == 0.25
+    assert [device["role"] for device in status["devices"]] == ["engine", "trainer"]
+    assert undocumented(status) == []
     assert status["engine"] == {"tok_s": 12.5, "accept_length": 1.75, "running": 0, "queued": 0}
     assert status["gate"]["reason"] == "gains 0.25"
     assert read_served(appliance.paths.database) == 1

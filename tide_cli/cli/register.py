@@ -9,6 +9,7 @@ from tide_cli.cli import (  # noqa: F401
     doctor,
     draft_store,
     drafts,
+    history,
     plan,
     profile,
     running,

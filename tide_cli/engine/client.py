@@ -85,7 +85,7 @@ class EngineClient:
 
     def tide_states(self, timeout: float = 30.0) -> list[dict[str, Any]]:
         """What TIDE's plugin reports, per scheduler: draft_version, refusal, swap_seconds, run, capture
-        counters, speculation (see plugin/speculation.py).
+        counters, fill of the spool, speculation (see plugin/speculation.py).
 
         Empty where the engine runs without speculation. Raises httpx.HTTPError.
         """

@@ -229,6 +229,11 @@ class SpoolWriter:
         """Totals since the spool was made: samples, tokens (rows stored, each once), dropped_<cause>, and more."""
         return dict(self._ledger.totals)
 
+    @property
+    def fill(self) -> float:
+        """Part of the ring's pages that samples and running requests hold."""
+        return 1 - self._pages.free / self._ring.pages
+
     def erase(self, chosen: Callable[[int, float], bool]) -> Erased:
         """Gives up finished samples and overwrites what they leave, at once. chosen: of (id, created), the unix second.
 

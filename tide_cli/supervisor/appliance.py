@@ -22,7 +22,7 @@ from tide_cli.supervisor.leftovers import reap_leftovers
 from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
-from tide_cli.supervisor.ports import check_host, check_port
+from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port
 from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop, free_disk, spool_size
 from tide_cli.supervisor.status import reachable
@@ -37,7 +37,7 @@ def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     workshop = check_machine(settings)
     if not settings.paths.state.exists():
-        check_port(settings.host, settings.port)
+        _check_ports(settings)
         _check_disk(workshop)
     return workshop
 
@@ -69,7 +69,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             raise TideError(
                 f"processes of a former appliance cannot be ended (pid {pids})", remedy="restart the machine"
             )
-        check_port(settings.host, settings.port)
+        _check_ports(settings)
         _check_disk(workshop)
         shutil.rmtree(paths.scratch, ignore_errors=True)  # of a former appliance, all of whose processes have ended
         make_private(paths.scratch)
@@ -105,9 +105,27 @@ def _control(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervisor]:
     supervisor = Supervisor(workshop, client, on_event)
     server = ControlServer(workshop.paths.socket, supervisor)
     try:
-        yield supervisor
+        with _metrics_port(supervisor, settings.metrics_port):
+            yield supervisor
     finally:
         server.close()
+
+
+@contextmanager
+def _metrics_port(supervisor: Supervisor, port: int | None) -> Iterator[None]:
+    """The metrics alone, for a Prometheus that cannot read a Unix socket."""
+    if port is None:
+        yield
+        return
+    from prometheus_client import start_http_server
+
+    server, thread = start_http_server(port, addr=LOOPBACK, registry=supervisor.exporter.registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _logged(log: BinaryIO, on_event: OnEvent) -> OnEvent:
@@ -171,6 +189,12 @@ def _holder(settings: Settings) -> dict[str, Any]:
         "target": settings.target,
         "stop_timeout": settings.stop_timeout,
     }
+
+
+def _check_ports(settings: Settings) -> None:
+    check_port(settings.host, settings.port)
+    if settings.metrics_port is not None:
+        check_metrics_port(settings.metrics_port)
 
 
 def _check_disk(workshop: Workshop) -> None:

@@ -1,12 +1,14 @@
 """The control API: HTTP over a Unix socket that only the appliance's owner can open.
 
-GET /v1/status, GET /v1/events?after=ID&newest=N, POST /v1/stop {"now": bool}, POST /v1/train,
-POST /v1/train/pause {"pause": bool}, POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
+GET /metrics, GET /v1/status, GET /v1/events?after=ID&newest=N, GET /v1/history?since=SECONDS&step=auto,
+POST /v1/stop {"now": bool}, POST /v1/train, POST /v1/train/pause {"pause": bool},
+POST /v1/restart {"children": ["engine", …]}, POST /v1/drafts/use {"version": N}.
 A refused order answers 409 with {"error": what, "remedy": … or null}.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -14,11 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from tide_cli.errors import TideError
+from tide_cli.telemetry.exporter import CONTENT_TYPE
 
 
 class Orders(Protocol):
@@ -26,6 +29,8 @@ class Orders(Protocol):
 
     def status(self) -> dict[str, Any]: ...
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]: ...
+    def history(self, since: float, step: str) -> dict[str, Any]: ...
+    def metrics(self) -> bytes: ...
     def stop(self, by: str) -> None: ...
     def kill(self) -> None: ...
     def train_now(self) -> str: ...
@@ -66,6 +71,15 @@ def control_app(orders: Orders) -> FastAPI:
     @app.get("/v1/events")
     def events(after: int = 0, newest: int | None = None) -> list[dict[str, Any]]:
         return orders.events(after, newest)
+
+    @app.get("/v1/history")
+    def history(since: float = 900.0, step: str = "auto") -> Response:
+        # made here: FastAPI would look at each of thousands of rows before it writes them
+        return Response(json.dumps(orders.history(since, step)), media_type="application/json")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(orders.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     @app.post("/v1/stop")
     def stop(order: StopOrder) -> dict[str, str]:

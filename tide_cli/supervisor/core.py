@@ -42,6 +42,7 @@ from tide_cli.supervisor.messages import (
     StopAsked,
     Swapped,
     Terminate,
+    Told,
     Totals,
     TrainAsked,
     TrainerSaid,
@@ -128,6 +129,8 @@ class Core:
                 return self._trainer_said(message, now)
             case Swapped():
                 return self.learning.swapped(message, self._ready_engine())
+            case Told(kind, text):
+                return [Note(kind, text)]
             case TrainAsked():
                 return self.learning.train_asked(message, self._why_no_training())
             case PauseAsked():

@@ -59,10 +59,13 @@ class Journal:
 
 
 def read_events(
-    path: Path, *, after: int = 0, newest: int | None = None, kind: str | None = None
+    path: Path, *, after: int = 0, newest: int | None = None, kind: str | None = None, since: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Events in order of time, with ids above `after`; at most the `newest` ones. Empty where there is no journal."""
-    where, values = "id > ?", [after]
+    """Events in order of time, with ids above `after`; at most the `newest` ones. Empty where there is no journal.
+
+    since: unix second of the oldest.
+    """
+    where, values = "id > ? and time >= ?", [after, since]
     if kind is not None:
         where, values = where + " and kind = ?", [*values, kind]
     limit = -1 if newest is None else newest

@@ -122,6 +122,14 @@ class Swapped:
 
 
 @dataclass(frozen=True)
+class Told:
+    """Something beside the children has gone wrong, and goes on without; an event of this kind."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """End everything in order. by: who asked, in words."""
 
@@ -166,7 +174,7 @@ class RestartAsked:
 
 Message = (
     Began | Tick | Exited | DraftChosen | Answered | Pulse | Speculates | Broken | TrainerSaid | Totals | Observed
-    | CaptureLooked | Swapped | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
+    | CaptureLooked | Swapped | Told | StopAsked | KillAsked | TrainAsked | PauseAsked | UseAsked | RestartAsked
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import socket
 
 from tide_cli.errors import UsageError, reason
 
+LOOPBACK = "127.0.0.1"
 _NEARBY = 200  # ports tried after a taken one, before any free one is named
 
 
@@ -34,6 +35,16 @@ def check_host(host: str) -> None:
 
 def _foreign(host: str, error: OSError) -> UsageError:
     return UsageError(f"cannot listen on {host}", why=reason(error), remedy="--host takes an address of this machine")
+
+
+def check_metrics_port(port: int) -> None:
+    """Raises UsageError where TIDE's metrics could not be given out there."""
+    try:
+        _bind(LOOPBACK, port)
+    except OSError as error:
+        raise UsageError(
+            f"metrics_port: cannot listen on port {port}", why=reason(error), remedy="choose another"
+        ) from None
 
 
 def _bind(host: str, port: int) -> int:

@@ -18,13 +18,14 @@ from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
 from tide_cli.supervisor.journal import Journal, read_events, was_paused
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
-from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
+from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
 from tide_cli.supervisor.messages import (
     ENGINE,
     TRAINER,
@@ -51,16 +52,20 @@ from tide_cli.supervisor.messages import (
     Tell,
     Terminate,
     Tick,
+    Told,
     TrainAsked,
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.notify import Notifier
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.process import ChildProcess
 from tide_cli.supervisor.procfs import ProcessStat, memory_kills
+from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
+from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
@@ -98,12 +103,16 @@ class Supervisor:
             RestartPolicy(limit=settings.restart_limit),
         )
         self.core = Core(workshop.steps(), trains, limits, learning)
-        self._watchers = Watchers(engine, self._paths, self._queue.put, settings.hang_timeout)
+        recorder = Recorder(self._paths, self.status, lambda text: self._queue.put(Told("history", text)))
+        self._watchers = Watchers(engine, self._paths, workshop.plan, self._queue.put, settings.hang_timeout, recorder)
         self._processes: dict[str, ChildProcess] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
         self._engine_start: EngineStart | None = None
         self._begun = time.time()
+        self._notifier = Notifier(settings.on_event, self._paths, lambda text: self._queue.put(Told(notify.NAME, text)))
+        self._tally = Tally()
+        self.exporter = Exporter(self.status, self._tally, list(State))
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
         self._watched = 0  # generation of the engine that is looked after
@@ -118,6 +127,14 @@ class Supervisor:
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]:
         """Rows of the events table in order of time."""
         return read_events(self._paths.database, after=after, newest=newest)
+
+    def history(self, since: float, step: str) -> dict[str, Any]:
+        """The last `since` seconds; see `take_history`."""
+        return take_history(self._paths, since, step)
+
+    def metrics(self) -> bytes:
+        """TIDE's own, in Prometheus' text format."""
+        return self.exporter.page()
 
     def stop(self, by: str) -> None:
         self._queue.put(StopAsked(by))
@@ -189,6 +206,7 @@ class Supervisor:
                 self._refresh()
         finally:
             self._watchers.close()
+            self._notifier.close()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_result((False, "the appliance is ending"))
@@ -272,6 +290,8 @@ class Supervisor:
         event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}
         event = self._write(lambda: self._journal.note(note.kind, note.text, note.data)) or event
         self._recent.append(event)
+        self._tally.count(note.kind, note.data)
+        self._notifier.tell(event)
         self._on_event(event)
 
     def _record(self, children: dict[str, ProcessStat | None]) -> None:
@@ -303,7 +323,7 @@ class Supervisor:
             self._workshop,
             self.core,
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
-            self._watchers.figures,
+            self._watchers.seen,
             self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
             list(self._recent),
             self._begun,

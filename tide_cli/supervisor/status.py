@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.supervisor.core import Core
+from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import ENGINE, TRAINER
 from tide_cli.supervisor.specs import Workshop
-from tide_cli.telemetry.figures import EngineFigures
+from tide_cli.supervisor.watchers import Seen
+from tide_cli.telemetry.load import no_load
 
+VERSION = 2  # of the fields: they are only added to; docs/telemetry.md says what each means
 _EVENTS_SHOWN = 8
+_FIGURES = ("tok_s", "accept_length", "running", "queued")
 
 
 def make_status(
     workshop: Workshop,
     core: Core,
     pids: Mapping[str, int],
-    figures: EngineFigures | None,
+    seen: Seen,
     phase: Mapping[str, Any] | None,
     events: list[dict[str, Any]],
     begun: float,
@@ -31,6 +34,7 @@ def make_status(
     begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to.
     """
     settings, learning = workshop.settings, core.learning
+    speculation = core.speculation.live()
     children = {
         name: {
             "state": str(child.state),
@@ -45,6 +49,7 @@ def make_status(
     }
     store = DraftStore(workshop.paths.drafts)
     return {
+        "version": VERSION,
         "state": str(core.state),
         "reason": core.reason or core.children[ENGINE].reason,
         "address": address(settings.host, settings.port),
@@ -57,9 +62,12 @@ def make_status(
             *([f"capture has stopped: {core.capture_failure}"] if core.capture_failure else []),
         ],
         "children": children,
-        "engine": asdict(figures) if figures else None,
+        "engine": {name: getattr(seen.figures, name) for name in _FIGURES} if seen.figures else None,
+        "load": dict(seen.load or no_load()),
+        "plain_tok_s": speculation.pop("plain_tok_s"),
+        "speedup": speculation.pop("speedup"),
         "speculation": core.speculation.state,
-        "spool": dict(learning.totals),
+        "spool": {**learning.totals, "fill": seen.fill} if learning.totals else {},
         "drafts": {"served": learning.served, "latest": store.latest()},
         "training": {
             "enabled": TRAINER in core.children,
@@ -70,15 +78,35 @@ def make_status(
             "progress": dict(learning.progress),
             "coverage": dict(learning.coverage) if learning.coverage else None,
         },
+        "trigger": {"tokens": learning.new_tokens, "needed": learning.tokens_needed},
+        "cycle": cycle(learning, TRAINER in core.children),
         "live": {
             "acceptance_length": learning.performance.seen.length or None,
             "requests": learning.performance.seen.count,
             "domains": learning.performance.domains,
             "on_trial": learning.performance.watch is not None,
+            **speculation,
         },
         "gate": dict(learning.last_gate) if learning.last_gate else None,
+        "devices": list(seen.devices),
         "events": events[-_EVENTS_SHOWN:],
     }
+
+
+def cycle(learning: Learning, trains: bool) -> dict[str, Any]:
+    """The status field `cycle`. state: off, paused, waiting, begins, training, or gate once its training time is over.
+
+    Figures as of the trainer's last report, None before it.
+    """
+    progress = learning.progress
+    elapsed, budget = progress.get("elapsed_s"), progress.get("budget_s")
+    remaining = None if elapsed is None or budget is None else max(0.0, round(budget - elapsed, 1))
+    if learning.training:
+        state = "begins" if remaining is None else "training" if remaining else "gate"
+    else:
+        state = "off" if not trains else "paused" if learning.paused else "waiting"
+    figures = {"loss": progress.get("loss"), "tokens_s": progress.get("tokens_s")}
+    return {"state": state, "seconds": elapsed, "remaining_s": remaining, **figures}
 
 
 def address(host: str, port: int) -> str:

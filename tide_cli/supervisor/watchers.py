@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tide_cli.errors import TideError
+from tide_cli.hardware.plan import Plan
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
 from tide_cli.supervisor.logs import bound_log
@@ -25,14 +27,16 @@ from tide_cli.supervisor.messages import (
     Totals,
 )
 from tide_cli.supervisor.process import ChildProcess
-from tide_cli.telemetry.figures import EngineFigures, engine_figures, tokens_given
-from tide_cli.telemetry.prometheus import parse_page
+from tide_cli.telemetry.devices import DeviceMeter
+from tide_cli.telemetry.figures import EngineFigures, read_engine
+from tide_cli.telemetry.load import Interval, LoadMeter
 from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
 
 _PROBE_EVERY = 0.25  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
-_ASK_EVERY = 5  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
-_LOOK_EVERY = 2.0  # seconds between two looks at figures and totals
+_ASK_EVERY = 10  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
+_CLOSED_WITHIN = 2.0  # seconds; whoever asks an engine that hangs is not waited for
+_DEVICES_EVERY = 2  # of so many looks one is at the devices
 
 
 class Engine(Protocol):
@@ -46,23 +50,57 @@ class Engine(Protocol):
     def tide_states(self, timeout: float) -> list[dict[str, Any]]: ...
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The latest of what is looked at from outside; None where no engine answers. load: the status field.
+
+    interval: since the look before; fill: part of the spool that is taken; devices: the status field.
+    """
+
+    figures: EngineFigures | None = None
+    load: Mapping[str, Any] | None = None
+    interval: Interval | None = None
+    fill: float | None = None
+    devices: Sequence[Mapping[str, Any]] = ()
+
+
+class Looker(Protocol):
+    """Who is told of each look, once a second of the wall clock, and of the last; by the thread that looks."""
+
+    def look(self, seen: Seen) -> None: ...
+    def close(self) -> None: ...
+
+
 class Watchers:
     """Starts the threads; `post` puts a message on the loop's queue. All of them end soon after `close`."""
 
-    def __init__(self, engine: Engine, paths: Paths, post: Callable[[Message], None], hang_timeout: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        paths: Paths,
+        plan: Plan,
+        post: Callable[[Message], None],
+        hang_timeout: float,
+        looker: Looker,
+    ) -> None:
         self._engine, self._paths, self._post, self._hang_timeout = engine, paths, post, hang_timeout
+        self._looker = looker
+        self._meter = LoadMeter()
+        self._devices = DeviceMeter(plan)
         self._closed = threading.Event()
         self._probed = 0  # generation of the engine that is being waited for
         self._watched: _Watched | None = None
         self._last_request = newest_request(paths.spool)  # those before belong to another life
-        self.figures: EngineFigures | None = None
+        self.seen = Seen()
 
     def start(self) -> None:
         """Begin to look at figures, totals and the size of the logs."""
-        threading.Thread(target=self._look, name="look", daemon=True).start()
+        self._looking = threading.Thread(target=self._look, name="look", daemon=True)
+        self._looking.start()
 
     def close(self) -> None:
         self._closed.set()
+        self._looking.join(timeout=_CLOSED_WITHIN)
 
     def probe(self, generation: int) -> None:
         """Ask for a token until one comes, or until another start of the engine is waited for."""
@@ -75,7 +113,8 @@ class Watchers:
 
     def unwatch(self) -> None:
         """The engine is on its way down or gone."""
-        self._watched = self.figures = None
+        self._watched = None
+        self.seen = Seen(devices=self.seen.devices)
 
     def swap(self, version: int, generation: int) -> None:
         """Ask the engine to take a draft; its answer becomes a Swapped message."""
@@ -109,7 +148,8 @@ class Watchers:
 
     def _look(self) -> None:
         looks = 0
-        while not self._closed.wait(_LOOK_EVERY):
+        # in the middle of each second of the wall clock: a look a little early or late is still that second's
+        while not self._closed.wait(1 - (time.time() + 0.5) % 1):
             looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
@@ -118,10 +158,14 @@ class Watchers:
                 self._post(Observed(tuple(requests)))
             if watched := self._watched:
                 self._look_after(watched)
-                if self.figures is not None and looks % _ASK_EVERY == 0:
+                if self.seen.figures is not None and looks % _ASK_EVERY == 1:
                     self._ask_plugin(watched)
+            if looks % _DEVICES_EVERY == 0:
+                self.seen = replace(self.seen, devices=self._devices.look())
+            self._looker.look(self.seen)
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
+        self._looker.close()
 
     def _ask_plugin(self, watched: _Watched) -> None:
         """What the plugin reports of capture and speculation."""
@@ -131,19 +175,27 @@ class Watchers:
             return
         failures = [state["capture"]["failure"] for state in states if "failure" in (state.get("capture") or {})]
         self._post(CaptureLooked(failures[0] if failures else None))
-        self._post(Speculates(watched.generation, states[0].get("speculation") if states else None))
+        state = states[0] if states else {}
+        speculation = state.get("speculation")
+        version = {"draft_version": state.get("draft_version")}
+        self._post(Speculates(watched.generation, speculation | version if speculation else None))
+        if self._watched is watched:
+            self.seen = replace(self.seen, fill=state.get("fill"))
 
     def _look_after(self, watched: _Watched) -> None:
         if lost := watched.process.lost_parts():
             self._post(Broken(ENGINE, watched.generation, " and ".join(lost)))
             return
         try:
-            metrics = parse_page(self._engine.metrics_text())
-            figures, tokens = engine_figures(metrics), tokens_given(metrics)
+            figures, counters = read_engine(self._engine.metrics_text())
         except Exception:  # whatever the reason; the silence grows, and is what counts
-            figures = tokens = None
-        self._post(Pulse(watched.generation, watched.heartbeat.silence(tokens)))
-        self.figures = figures if self._watched is watched else None
+            figures = counters = None
+        self._post(Pulse(watched.generation, watched.heartbeat.silence(counters.events if counters else None)))
+        if figures is None or self._watched is not watched:
+            self.seen = Seen(devices=self.seen.devices)
+            return
+        interval = self._meter.look(figures, counters, time.monotonic())
+        self.seen = replace(self.seen, figures=figures, load=self._meter.load(figures), interval=interval)
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,10 @@ class Capture:
     def counters(self) -> dict[str, int | str]:
         return self._writer.counters() | ({"failure": self._failure} if self._failure else {})
 
+    def fill(self) -> float | None:
+        """Part of the spool that is taken; None once capture has stopped."""
+        return None if self._failure else round(self._writer.fill, 4)
+
     def erase_handler(self):
         """For `POST /set_internal_state {"server_args": {"tide_erase": N}}`; for the answer see spool/erase.py."""
         from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler

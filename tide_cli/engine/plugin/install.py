@@ -97,6 +97,7 @@ class _Parts:
             state["tide"] = self.swap.state() | {
                 "run": self.config.run,
                 "capture": self.capture.counters() if self.capture else None,
+                "fill": self.capture.fill() if self.capture else None,
                 "speculation": self.speculation.state(),
             }
         return result
