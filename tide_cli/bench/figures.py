@@ -182,7 +182,7 @@ def rate_ratio_interval(pairs: Sequence[tuple[Answer, Answer]]) -> tuple[float, 
     per second that a request was under way, which leaves the pauses between requests out.
     """
     both = [(a, b) for a, b in pairs if a.error is None and b.error is None and a.last and b.last]
-    columns = [
+    columns: list[list[float]] = [
         [a.completion_tokens for a, _ in both],
         [(a.last or 0.0) - a.sent for a, _ in both],
         [b.completion_tokens for _, b in both],
