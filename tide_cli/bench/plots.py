@@ -47,7 +47,7 @@ def bars(groups: Sequence[str], series: Sequence[Series], *, unit: str, at: floa
             axes.bar(places, heights, width * 0.9, color=_SERIES[place % len(_SERIES)], label=one.name)
             if one.low and one.high:
                 reach = [[_distance(height, ends[i]) for _, i, height in shown] for ends in (one.low, one.high)]
-                axes.errorbar(places, heights, reach, fmt="none", ecolor=_INK, capsize=2, linewidth=1)
+                axes.errorbar(places, heights, reach, fmt="none", color=_INK, capsize=2, linewidth=1)
             for x, _, height in shown:
                 axes.annotate(
                     f"{height:,.3g}", (x, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7, color=_INK

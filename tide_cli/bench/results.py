@@ -27,11 +27,10 @@ class Results:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x") as file:
                 file.write(json.dumps({"bench": kind, **head}) + "\n")
-        except FileExistsError:
-            raise UsageError(
-                f"{path} exists already", remedy=f"go on with it with --resume {path}, or name another file"
-            ) from None
         except OSError as error:
+            if path.is_file():
+                remedy = f"go on with it with --resume {path}, or name another file"
+                raise UsageError(f"{path} exists already", remedy=remedy) from None
             raise UsageError(f"cannot write {path}", why=error.strerror) from None
         return cls(path, kind, head, [])
 
