@@ -31,6 +31,7 @@ class StubEngine(ThreadingHTTPServer):
     def __init__(self, script: Script = plain) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script = script
+        self.text: Callable[[int], str] = lambda tokens: "x" * tokens  # of a chunk
         self.lock = threading.Lock()
         self.chats: list[dict[str, Any]] = []
         self.flushes = 0
@@ -103,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
                 yield {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
             given += tokens
             usage = {"prompt_tokens": 7, "completion_tokens": given}
-            yield {"choices": [{"delta": {"content": "x" * tokens}, "finish_reason": None}], "usage": usage}
+            text = self.server.text(tokens)
+            yield {"choices": [{"delta": {"content": text}, "finish_reason": None}], "usage": usage}
             due += script.get("gap", 0.0)
         if script.get("error"):
             yield {"error": {"message": script["error"], "code": 500}}

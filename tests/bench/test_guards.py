@@ -87,3 +87,16 @@ def test_what_was_not_measured_is_not_met() -> None:
     (finding,) = judge([parse_guard("tok_s>=1")], [cell], [])
     assert (finding.met, finding.value) == (False, None)
     assert "there is no such figure" in finding.words()
+
+
+def test_the_policy_is_held_against_the_best_of_each_round() -> None:
+    steps = {"plain": 0.2, "adapted": 0.1, "policy": 0.125}
+    found = findings("tok_s>=0.97x best", **steps)
+    assert [(one.met, one.value) for one in found] == [(False, pytest.approx(0.8))] * 2
+    modes = ("plain", "adapted", "policy")
+    check_guards([parse_guard("policy:tok_s>=0.97x best")], modes, GUARDED, COMPARED)
+    for text in ("adapted:tok_s>=1x best", "itl_p95<=1x best"):
+        with pytest.raises(UsageError, match="cannot be answered"):
+            check_guards([parse_guard(text)], modes, GUARDED, COMPARED)
+    with pytest.raises(UsageError, match="cannot be answered"):
+        check_guards([parse_guard("tok_s>=1x best")], ("plain", "policy"), GUARDED, COMPARED)

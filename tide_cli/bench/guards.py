@@ -33,7 +33,8 @@ _GUARD = re.compile(
 class Guard:
     """`[MODE:]FIGURE<=NUMBER[x [MODE]]`.
 
-    figure: its full name; ratio: NUMBER is a multiple of the same figure of `to`, of the first mode where that is None.
+    figure: its full name; ratio: NUMBER is a multiple of the same figure of `to`, of the first mode where that is None;
+    `best` is the better one of plain and adapted in each round.
     mode: whose figure it is, None for every one that it can be said of.
     """
 
@@ -81,8 +82,10 @@ def check_guards(
     """Refuses guards that a measurement with these modes, figures and compared figures cannot answer. UsageError."""
     for guard in guards:
         known = compared if guard.ratio else figures
+        if guard.to == "best":
+            _check_best(guard, modes)
         for mode in (guard.mode, guard.to):
-            if mode is not None and mode not in modes:
+            if mode not in (None, "best") and mode not in modes:
                 raise UsageError(f"--guard {guard.text!r}: {mode} is not measured", why=f"only {', '.join(modes)} are")
         if guard.figure not in known:
             raise UsageError(
@@ -97,6 +100,15 @@ def check_guards(
                 f"--guard {guard.text!r}: plain decoding has no {guard.figure}",
                 remedy=f"name another mode: '{guard.text.split('x')[0]}x static'" if guard.ratio else None,
             )
+
+
+def _check_best(guard: Guard, modes: Sequence[str]) -> None:
+    """`best` is the better of plain decoding and of the adapted draft, and only the policy is held against it."""
+    if not {"policy", "plain", "adapted"} <= set(modes) or guard.mode not in (None, "policy"):
+        why = "only the policy is compared with the best of plain and adapted, where all three are measured"
+        raise UsageError(f"--guard {guard.text!r} cannot be answered", why=why)
+    if guard.figure != "output_tok_s":
+        raise UsageError(f"--guard {guard.text!r} cannot be answered", why="`best` is the best by output tok/s")
 
 
 def judge(

@@ -19,6 +19,7 @@ from tide_cli.bench.figures import (
     PROMPT_BANDS,
     bands,
     length_interval,
+    output_rate,
     paired_ratio,
     pass_figures,
     rate_interval,
@@ -32,6 +33,7 @@ COMPARED = (
     *("output_tok_s", "requests_s", "ttft_p50_ms", "ttft_p95_ms", "itl_p50_ms", "itl_p95_ms", "itl_p99_ms"),
     *("gap_p95_ms", "e2e_p50_ms", "e2e_p95_ms", "acceptance_length"),
 )
+BEST_OF = ("policy", "plain", "adapted")  # a policy is measured against the better of the two others
 GUARDED = (*COMPARED, "acceptance_rate", "errors", "timeouts", "kv_use_peak", "memory", "gpu_memory")
 
 
@@ -139,6 +141,11 @@ def figures(plan: MatrixPlan, passes: Sequence[Pass]) -> dict[str, Any]:
         for other, mode in combinations(plan.modes, 2)
         if (mode, load) in by_cell and (other, load) in by_cell
     ]
+    ratios += [
+        _best_ratio(load, by_cell["policy", load], [by_cell["plain", load], by_cell["adapted", load]])
+        for load in plan.loads
+        if all((mode, load) in by_cell for mode in BEST_OF)
+    ]
     return {"cells": cells, "ratios": [ratio for ratio in ratios if ratio["rounds"]]}
 
 
@@ -195,6 +202,21 @@ def _ratio(load: Load, ours: tuple[str, Sequence[Pass]], theirs: tuple[str, Sequ
             {"domain": name} | _domain_ratio([both for both in answers if both[0].request.domain == name])
             for name in dict.fromkeys(a.request.domain for a, _ in answers)
         ],
+    }
+
+
+def _best_ratio(load: Load, policy: Sequence[Pass], others: Sequence[Sequence[Pass]]) -> dict[str, Any]:
+    """Of the policy to the better of plain decoding and of always drafting, in each round: what it has missed."""
+    rates = [{one.round: output_rate(one.answers) or 0.0 for one in side} for side in (policy, *others)]
+    rounds = sorted(set.intersection(*map(set, rates)))
+    best = [max(side[number] for side in rates[1:]) for number in rounds]
+    return {
+        "mode": "policy",
+        "to": "best",
+        **asdict(load),
+        "where": f"policy at {load.words()}",
+        "rounds": len(rounds),
+        "output_tok_s": paired_ratio([rates[0][number] for number in rounds], best),
     }
 
 

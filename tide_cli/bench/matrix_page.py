@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tide_cli.bench import page
+from tide_cli.bench.matrix import MODES
 from tide_cli.bench.matrix_table import ROWS, load_of, reading, short
 from tide_cli.bench.plots import Series, bars, has_plots, lines
 
@@ -84,7 +85,7 @@ def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Ite
             ends = [(cell.get("spread", {}).get(name) or (None, None)) for cell in here] if spread else None
             values = [cell.get(name) for cell in here]
             low, high = ([end[i] for end in ends] for i in (0, 1)) if ends else (None, None)
-            found.append(Series(mode, values, low, high))
+            found.append(Series(mode, values, low, high, MODES.index(mode)))
         return found
 
     yield page.plot(bars(groups, series("output_tok_s", spread=True), unit="output tok/s"), "Throughput by load.")
@@ -102,18 +103,21 @@ def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Ite
             found = [domain["request_tok_s"] for domain in one["by_domain"]]
             ends = [(ratio or {}).get("interval") or (None, None) for ratio in found]
             values = [ratio["ratio"] if ratio else None for ratio in found]
-            shown.append(Series(one["mode"], values, [end[0] for end in ends], [end[1] for end in ends]))
+            low, high = ([end[place] for end in ends] for place in (0, 1))
+            shown.append(Series(one["mode"], values, low, high, MODES.index(one["mode"])))
         if shown:
             svg = bars(domains, shown, unit=f"tok/s of a request, times {first}", at=1.0)
             yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals over requests.")
     positions = {
-        cell["where"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
+        cell["mode"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
         for cell in cells
         if cell["acceptance_by_position"] and load_of(cell) == loads[0]
     }
     if positions:
-        svg = lines(positions, x_unit="draft token", unit="accepted, share of the target's steps", dots=True)
-        yield page.plot(svg, "How far the target went along with the draft; with the policy, of the steps it took.")
+        unit, colors = "accepted, share of the target's steps", {mode: MODES.index(mode) for mode in positions}
+        svg = lines(positions, x_unit="draft token", unit=unit, dots=True, colors=colors)
+        words = f"How far the target went along with the draft, {loads[0].words()}; plain rounds of the policy count."
+        yield page.plot(svg, words)
 
 
 _BAND_HEADER = ("", "tokens", "requests", "TTFT p50, ms", "ITL p50, ms", "ITL p95, ms", "e2e p50, ms", "acceptance")

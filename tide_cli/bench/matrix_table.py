@@ -75,12 +75,13 @@ def _cell(cell: Mapping[str, Any], ratio: Mapping[str, Any] | None, name: str, d
 def reading(matrix: Mapping[str, Any]) -> list[str]:
     """What the ratios say, one sentence for each load and mode, with how sure that is."""
     first = matrix["cells"][0]["mode"] if matrix["cells"] else None
-    return [_sentence(entry) for entry in matrix["ratios"] if entry["to"] == first and entry["output_tok_s"]]
+    return [_sentence(entry) for entry in matrix["ratios"] if entry["to"] in (first, "best") and entry["output_tok_s"]]
 
 
 def _sentence(entry: Mapping[str, Any]) -> str:
     ratio = entry["output_tok_s"]
-    words = f"{entry['where']}: {ratio['median']:.2f} times the output of {entry['to']}"
+    to = "the better of plain and adapted in each round" if entry["to"] == "best" else entry["to"]
+    words = f"{entry['where']}: {ratio['median']:.2f} times the output of {to}"
     words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {ratio['rounds']} rounds)"
     interval = ratio.get("interval")
     if interval and interval[0] <= 1.0 <= interval[1]:
