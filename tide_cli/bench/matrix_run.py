@@ -65,9 +65,10 @@ def run_matrix(
         settings = {mode: mode_settings(folder, mode, plan, config) for mode in modes}
         devices = {check_settings(one).plan.serve.device for one in settings.values()}
         with _Engines(settings, requests, interrupts, say) as engines:
-            engines.get(modes[0])
-            together = devices == {"cpu"} and engines.fit_together()
-            keys = [key for key in order(plan, together=together) if key in wanted]
+            keys = [key for key in order(plan, together=False) if key in wanted]
+            engines.get(keys[0][1])
+            if devices == {"cpu"} and engines.fit_together():
+                keys = [key for key in order(plan, together=True) if key in wanted]
             clock = _Clock(len(keys))
             for place, (number, mode, load) in enumerate(keys):
                 appliance = engines.get(mode)

@@ -99,6 +99,7 @@ def matrix(
     from tide_cli.bench.matrix_plan import make_plan, requests_of
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
+    from tide_cli.supervisor.lock import is_locked
 
     guards = [parse_guard(text) for text in guard or ()]
     if resume is None:
@@ -128,7 +129,9 @@ def matrix(
             "matrix",
             {"plan": plan.to_json(), "environment": environment},
         )
-        if warning := busy_warning(environment):
+        if is_locked(settings.paths.lock):
+            complain([f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"])
+        elif warning := busy_warning(environment):
             complain([warning])
     else:
         fixed = {
