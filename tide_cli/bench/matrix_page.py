@@ -60,6 +60,9 @@ def _sections(
         yield page.section(load.words(), page.table(["", *[cell["mode"] for cell in here]], rows))
     for name, words in (("by_prompt_tokens", "length of the prompt"), ("by_output_tokens", "length of the answer")):
         yield page.section(f"By {words}", page.table(_BAND_HEADER, _bands(cells, name)))
+    yield page.section(
+        "The client against the engine", page.paragraph(_CLIENT), page.table(_CLIENT_HEADER, _client(cells))
+    )
     yield page.section("Conditions", page.conditions(report["environment"], _plan_facts(plan)))
 
 
@@ -129,6 +132,32 @@ def _bands(cells: Sequence[Mapping[str, Any]], name: str) -> Iterator[Sequence[o
             tokens = f"{band['from']} to {band['to'] - 1}" if band["to"] else f"{band['from']} and more"
             latencies = [short(band[one]) for one in ("ttft_p50_ms", "itl_p50_ms", "itl_p95_ms", "e2e_p50_ms")]
             yield cell["where"], tokens, band["requests"], *latencies, short(band["acceptance_length"], 2)
+
+
+_CLIENT = (
+    "Mean latencies as this client took them, and as the engine counts them in its own metrics, in milliseconds; what "
+    "the client finds more is the way there and back. Last, the share of a core that the client took."
+)
+_CLIENT_HEADER = (
+    "",
+    "TTFT, client",
+    "engine",
+    "ITL, client",
+    "engine",
+    "end to end, client",
+    "engine",
+    "client's core",
+)
+
+
+def _client(cells: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[object]]:
+    for cell in cells:
+        means = [short(cell.get(f"{side}_{name}_ms"), 2) for name in ("ttft", "itl", "e2e") for side in _SIDES]
+        share = cell.get("client_cpu_share")
+        yield cell["where"], *means, "-" if share is None else f"{share:.1%}"
+
+
+_SIDES = ("client", "engine")
 
 
 def _figure(cell: Mapping[str, Any], name: str, digits: int, unit: float) -> str:
