@@ -5,6 +5,8 @@ from __future__ import annotations
 from tide_cli.cli import (  # noqa: F401
     about,
     bench,
+    bench_compare,
+    bench_matrix,
     demo,
     doctor,
     draft_store,
@@ -12,6 +14,7 @@ from tide_cli.cli import (  # noqa: F401
     history,
     plan,
     profile,
+    replay,
     running,
     spool,
     spool_change,
