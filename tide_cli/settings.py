@@ -110,6 +110,7 @@ class Settings(BaseSettings):
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
     gate_floor: float = Field(0.10, ge=0, description="acceptance length a candidate may lose on old samples")
     drift_epsilon: float = Field(0.10, gt=0, description="fall of live acceptance length that starts a cycle at once")
+    draft_pool: bool = Field(True, description="on drift, first try the versions that were kept, then train")
     rollback_margin: float = Field(
         0.05, ge=0, description="live acceptance length a new draft may lack before it is taken back"
     )

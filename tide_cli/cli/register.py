@@ -5,6 +5,7 @@ from __future__ import annotations
 from tide_cli.cli import (  # noqa: F401
     about,
     bench,
+    bench_adapt,
     demo,
     doctor,
     draft_store,
