@@ -6,6 +6,7 @@ from tide_cli.cli import (  # noqa: F401
     about,
     bench,
     bench_adapt,
+    bench_parts,
     demo,
     doctor,
     draft_store,
