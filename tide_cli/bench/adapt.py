@@ -176,8 +176,8 @@ class _Adapt:
         wanted = [
             (concurrency, name, number)
             for concurrency in options.measure_at
+            for number in range(options.rounds)  # so that an early look finds a round of every domain
             for name in self._script.measured
-            for number in range(options.rounds)
         ]
         contestants = {name: self._contestants(name, static, final) for name in self._script.measured}
         left = [

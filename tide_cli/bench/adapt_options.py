@@ -9,7 +9,7 @@ from typing import Any
 
 from tide_cli.bench.adapt_figures import NO_POOL, STATIC, TIDE
 from tide_cli.bench.requests import Request, read_requests
-from tide_cli.bench.shift import Phase, hold_out, interleave, make_phases
+from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AdaptOptions:
 @dataclass(frozen=True)
 class Script:
     """general: what the first draft is trained on; phases: the traffic of every arm; measured: domain to the prompts
-    that are never traffic."""
+    that are never traffic, GENERAL among them where there is general traffic."""
 
     general: tuple[Request, ...]
     phases: list[Phase]
@@ -66,9 +66,11 @@ class Script:
         measured, traffic = dict[str, list[Request]](), dict[str, list[Request]]()
         for name in dict.fromkeys(options.order):
             measured[name], traffic[name] = read(name, options.held_out)
-        general = [read(name, 0)[1] for name in options.general]
+        general = [read(name, -(-options.held_out // len(options.general))) for name in options.general]
+        if general:
+            measured[GENERAL] = list(interleave([held_out for held_out, _ in general], options.held_out))
         return cls(
-            interleave(general, options.general_requests) if general else (),
+            interleave([rest for _, rest in general], options.general_requests) if general else (),
             make_phases(traffic, options.order, options.requests, options.mixed),
             measured,
         )

@@ -13,6 +13,7 @@ from tide_cli.bench.adapt_figures import (
     phase_figures,
     series,
 )
+from tide_cli.bench.shift import GENERAL
 
 _TOLD = ("cycle", "gate", "swap", "drift", "pool", "rollback", "trusted", "trainer_error")
 
@@ -26,18 +27,20 @@ def adapt_figures(
 ) -> dict[str, Any]:
     """entries: kind -> records as `tide_cli.bench.adapt` writes them; events: rows of TIDE's journal, all of its life.
 
-    {finished, domains (see `domain_figures`), first_domain, phases (see `phase_figures`), series (see `series`),
-    events: [{wall_s, tokens, kind, text}] of TIDE's arm, identical: {requests, same}, static: {version,
-    captured_tokens, last_gate, requests}, final: {ARM: version}, options}.
+    {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
+    phases (see `phase_figures`), series (see `series`), events: [{wall_s, tokens, kind, text}] of TIDE's arm,
+    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests}, final: {ARM: version}, options}.
     """
     passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
     domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])
+    kept = domains.pop(GENERAL, None)
     points = series(passes, phases, arms)
     general = entries.get("general_pass", ())
     static = dict(entries["static"][0]) if entries.get("static") else {}
     return {
         "finished": bool(entries.get("finished")),
         "domains": domains,
+        "general": kept,
         "first_domain": _first_domain(phases, domains),
         "phases": phase_figures(passes, phases, arms),
         "series": points,

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from tide_cli.bench.adapt_figures import STATIC, TIDE
+from tide_cli.bench.shift import GENERAL
 
 
 def as_tables(adapt: dict[str, Any]) -> RenderableType:
@@ -27,7 +28,8 @@ def _domains(adapt: dict[str, Any]) -> Table:
     table.add_column("domain")
     for name in ("at a time", "static", "own", "final", "final / static", "own / static", "plain", "final / plain"):
         table.add_column(name, justify="right")
-    for name, figures in adapt["domains"].items():
+    measured = {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
+    for name, figures in measured.items():
         for place, (concurrency, at) in enumerate(figures["at"].items()):
             table.add_row(
                 "" if place else name,

@@ -12,6 +12,7 @@ from tide_cli.bench.requests import Request
 from tide_cli.errors import UsageError
 
 MIXED = "mixed"
+GENERAL = "general traffic"  # measured in the end, beside the domains
 _FEWEST = 4  # prompts of a domain that are left for traffic
 
 
