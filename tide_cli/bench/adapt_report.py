@@ -29,7 +29,8 @@ def adapt_figures(
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: [{wall_s, tokens, kind, text}] of TIDE's arm,
-    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests}, final: {ARM: version}, options}.
+    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests}, final: {ARM: version},
+    options}.
     """
     passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
     domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])
