@@ -162,7 +162,7 @@ def test_a_third_arm_without_the_pool(options: AdaptOptions, tmp_path: Path, wor
 
 def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:
     run_adapt(options, tmp_path / "run", {}, Progress())
-    with pytest.raises(UsageError, match="holds another measurement"):
+    with pytest.raises(UsageError, match="holds another run"):
         run_adapt(AdaptOptions(**{**vars(options), "piece": 1}), tmp_path / "run", {}, Progress())
 
 

@@ -27,13 +27,14 @@ from tide_cli.bench.engines import Appliance, state_folder
 from tide_cli.bench.figures import seconds_of, whole
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
-from tide_cli.bench.records import Records
 from tide_cli.bench.report import make_report
 from tide_cli.bench.requests import Request
+from tide_cli.bench.results import Results
 from tide_cli.bench.shift import pieces, turns
+from tide_cli.errors import UsageError
 from tide_cli.supervisor.journal import read_events
 
-REPORT_FILE = "report.json"
+RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
 
 
 def run_adapt(
@@ -65,19 +66,17 @@ class _Adapt:
         at_once = max(options.concurrency, *options.measure_at)
         common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
         self._arms = Arms(folder, short_cycles(**common), interrupts)
-        self._records = Records(folder, {"bench": "adapt", **options.to_json()})
-        self._passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in self._records.of("pass")]
-        self._done = sum(
-            entry["requests"] for kind in ("general_pass", "pass", "measured") for entry in self._records.of(kind)
-        )
+        self._results = _results(folder / RESULTS_FILE, options)
+        self._passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in self._of("pass")]
+        self._done = sum(entry["requests"] for kind in ("general_pass", "pass", "measured") for entry in self._of(kind))
         self._total = self._script.requests(options)
 
     def run(self) -> dict[str, Any]:
         self._train_static()
         self._shift()
         self._measure()
-        if not self._records.of("finished"):
-            self._records.add("finished", time=time.time())
+        if not self._of("finished"):
+            self._add("finished", time=time.time())
         self._write_report()
         return self._report()
 
@@ -85,7 +84,7 @@ class _Adapt:
 
     def _train_static(self) -> None:
         """Leaves the state folders of all arms, with the same draft served, and the entry `static`."""
-        if self._records.of("static"):
+        if self._of("static"):
             return
         words = (
             f"{len(self._script.general)} requests of general traffic" if self._script.general else "no general traffic"
@@ -95,18 +94,18 @@ class _Adapt:
             tide = arms[TIDE]
             if self._script.general:
                 pause(tide, False)
-            answered = {entry["piece"] for entry in self._records.of("general_pass")}
+            answered = {entry["piece"] for entry in self._of("general_pass")}
             # the pieces are larger here: nobody waits for a turn
             for number, piece in enumerate(pieces(self._script.general, 4 * self._options.piece)):
                 if number not in answered:
                     answers = self._send(tide, piece, self._options.concurrency, captured=True)
-                    self._records.add("general_pass", piece=number, **_sums(answers))
+                    self._add("general_pass", piece=number, **_sums(answers))
             version = settle(tide)
             status = tide.status()
         for arm in self._options.arms:
             if arm != TIDE:
                 self._arms.copy(TIDE, arm)
-        self._records.add(
+        self._add(
             "static",
             version=version,
             captured_tokens=status["spool"].get("tokens", 0),
@@ -118,7 +117,7 @@ class _Adapt:
 
     def _shift(self) -> None:
         """Every phase's pieces, answered by every arm; then the live arms' last cycles, and the entry `final`."""
-        if self._records.of("final"):
+        if self._of("final"):
             return
         options = self._options
         done = {(one.phase, one.piece, one.arm) for one in self._passes}
@@ -136,7 +135,7 @@ class _Adapt:
                 self._write_report()
             self._progress.say("waiting for the last training cycle")
             versions = {arm: settle(arms[arm]) for arm in live}
-        self._records.add("final", versions=versions)
+        self._add("final", versions=versions)
 
     def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Sequence[Request]) -> None:
         begun = time.time()
@@ -153,7 +152,7 @@ class _Adapt:
             **_sums(answers),
         )
         self._passes.append(made)
-        self._records.add("pass", **asdict(made))
+        self._add("pass", **asdict(made))
 
     def _tell_piece(self, phase: int, place: int) -> None:
         of = {one.arm: one for one in self._passes if (one.phase, one.piece) == (phase, place)}
@@ -169,10 +168,8 @@ class _Adapt:
     def _measure(self) -> None:
         """Every domain's held-out prompts with every draft, the trainer idle."""
         options = self._options
-        static, final = self._records.of("static")[0]["version"], self._records.of("final")[0]["versions"][TIDE]
-        done = {
-            (one["domain"], one["concurrency"], one["round"], one["contestant"]) for one in self._records.of("measured")
-        }
+        static, final = self._of("static")[0]["version"], self._of("final")[0]["versions"][TIDE]
+        done = {(one["domain"], one["concurrency"], one["round"], one["contestant"]) for one in self._of("measured")}
         wanted = [
             (concurrency, name, number)
             for concurrency in options.measure_at
@@ -200,7 +197,7 @@ class _Adapt:
                 arm.flush_cache()
                 sums = _sums(self._send(arm, self._script.measured[name], concurrency, captured=False))
                 made = Measured(name, concurrency, number, contestant, version, **sums)
-                self._records.add("measured", **asdict(made))
+                self._add("measured", **asdict(made))
                 drafts = f"acceptance length {made.tokens / made.verify_steps:.2f}, " if made.verify_steps else ""
                 rate = made.tokens / (made.seconds or 1)
                 self._progress.say(f"  {name}, {concurrency} at a time, {contestant}: {drafts}{rate:.1f} tok/s")
@@ -215,6 +212,17 @@ class _Adapt:
         return found | ({PLAIN: None} if self._options.plain else {})
 
     # --- common
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        """What was noted under `kind`, in order."""
+        return [
+            {name: part[name] for name in part if name != "kind"}
+            for part in self._results.parts
+            if part["kind"] == kind
+        ]
+
+    def _add(self, kind: str, **values: Any) -> None:
+        self._results.add({"kind": kind, **values})
 
     @contextmanager
     def _standing(self, names: Sequence[str]) -> Iterator[dict[str, Appliance]]:
@@ -246,7 +254,7 @@ class _Adapt:
             options.to_json(),
             [phase.name for phase in self._script.phases],
             options.arms,
-            {kind: self._records.of(kind) for kind in kinds},
+            {kind: self._of(kind) for kind in kinds},
             read_events(self._arms.settings(TIDE).paths.database),
         )
         return make_report(self._environment, adapt=figures)
@@ -265,3 +273,19 @@ def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
         "tokens": sum(answer.completion_tokens for answer in good),
         "verify_steps": sum(answer.verify_steps or 0 for answer in good),
     }
+
+
+def _results(path: Path, options: AdaptOptions) -> Results:
+    """Those of an interrupted run with the same options, else new ones. UsageError where other ones are there."""
+    wanted = json.loads(json.dumps(options.to_json()))
+    if not path.exists():
+        return Results.begin(path, "adapt", {"options": wanted})
+    found = Results.resume(path, "adapt")
+    had = found.head["options"]
+    if changed := sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name)):
+        raise UsageError(
+            f"{path.parent} holds another run",
+            why=f"it differs in {', '.join(changed)}",
+            remedy="give the same options to go on with it, or name another folder",
+        )
+    return found

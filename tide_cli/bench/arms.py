@@ -103,7 +103,7 @@ def send(
     answers = asyncio.run(
         send_all(
             appliance.url,
-            appliance.settings.target,
+            appliance.model,
             requests,
             concurrency=concurrency,
             captured=captured,

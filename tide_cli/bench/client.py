@@ -13,7 +13,6 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,13 +176,12 @@ async def _ask(http: httpx.AsyncClient, model: str, request: Request, captured: 
                 refusal = (await response.aread()).decode(errors="replace").strip()
                 raise _Refused(f"refused ({response.status_code}): {refusal[:_ERROR_TEXT]}")
             rest = b""
-            async with aclosing(response.aiter_raw()) as pieces:
-                async for piece in pieces:
-                    now = time.monotonic()
-                    *lines, rest = (rest + piece).split(b"\n")
-                    for line in lines:
-                        if line.startswith(b"data: {"):
-                            stream.take(json.loads(line[6:]), now)
+            async for piece in response.aiter_raw():
+                now = time.monotonic()
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data: {"):
+                        stream.take(json.loads(line[6:]), now)
         return stream.answer()
     except _Refused as error:
         return stream.answer(str(error))

@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from tide_cli.bench.interrupts import Interrupts
+from tide_cli.engine.client import EngineClient
 from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.settings import Settings, load_settings
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
@@ -35,13 +36,13 @@ _FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes on
 _SPOOL_SIZE = 512 * 2**20  # bytes; a measurement stores little, and takes the whole size at once
 
 
-def bench_settings(folder: Path, **chosen: Any) -> Settings:
+def bench_settings(folder: Path, config: Path | None = None, **chosen: Any) -> Settings:
     """The user's own settings with `chosen` on top, on the state folder `folder` and a free port of the loopback.
 
-    Raises UsageError.
+    config: the settings file, None for the default one. Raises UsageError.
     """
     fixed = {"state_dir": folder, "host": HOST, "port": free_port()}
-    return load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed)
+    return load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed, config)
 
 
 def free_port() -> int:
@@ -71,6 +72,7 @@ class Appliance:
 
     def __init__(self, settings: Settings, process: subprocess.Popen[bytes]) -> None:
         self.settings = settings
+        self.engine = EngineClient(settings.host, settings.port)
         self._process = process
 
     def watch(self, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -99,7 +101,12 @@ class Appliance:
     @property
     def url(self) -> str:
         """Base URL of the engine, without /v1."""
-        return f"http://{self.settings.host}:{self.settings.port}"
+        return self.engine.base_url
+
+    @property
+    def model(self) -> str:
+        """What a request must call the target."""
+        return str(self.status()["target"])
 
     def wait_until_ready(self) -> dict[str, Any]:
         """Until the engine has given a token and knows its round times, where the policy goes by them. TideError."""
@@ -116,16 +123,16 @@ class Appliance:
     def metrics(self) -> dict[str, float]:
         """Name to value of the engine's Prometheus page; empty where it does not answer at the moment."""
         try:
-            return parse_page(httpx.get(f"{self.url}/metrics", timeout=5, trust_env=False).text)
+            return parse_page(self.engine.metrics_text())
         except httpx.HTTPError:
             return {}
 
     def memory(self) -> int:
-        """Bytes resident of all its processes; what they share is counted once for each."""
+        """Bytes of main memory of all its processes; what several share is divided among them."""
         total = 0
         for stat in find_family(Mark.of(self.settings.paths.state)):
             with suppress(psutil.Error):
-                total += psutil.Process(stat.pid).memory_info().rss
+                total += psutil.Process(stat.pid).memory_full_info().pss
         return total
 
     def use_draft(self, version: int) -> None:
@@ -134,6 +141,7 @@ class Appliance:
 
     def end(self, hurried: Callable[[], bool]) -> None:
         """Stop in order, at once where `hurried`; returns when no process of it is left. Raises TideError if one is."""
+        self.engine.close()
         deadline = time.monotonic() + self.settings.stop_timeout + _MARGIN
         self._process.terminate()
         killing = False

@@ -175,6 +175,20 @@ def length_interval(answers: Iterable[Answer]) -> tuple[float, float] | None:
     return bootstrap(columns, lambda sums: sums[0] / sums[1])
 
 
+def rate_interval(answers: Iterable[Answer], rate: float | None) -> tuple[float, float] | None:
+    """The interval of an output rate, over requests: how it varies with them, scaled to the rate that was measured."""
+    measured = [answer for answer in whole(answers) if answer.last is not None]
+    columns: list[list[float]] = [
+        [one.completion_tokens for one in measured],
+        [(one.last or 0.0) - one.sent for one in measured],
+    ]
+    if rate is None or not sum(columns[1]):
+        return None
+    found = bootstrap(columns, lambda sums: sums[0] / sums[1])
+    scale = rate / (sum(columns[0]) / sum(columns[1]))
+    return None if found is None else (found[0] * scale, found[1] * scale)
+
+
 def rate_ratio_interval(pairs: Sequence[tuple[Answer, Answer]]) -> tuple[float, float] | None:
     """The interval of the ratio of two output rates, over requests that both sides answered.
 
@@ -182,7 +196,7 @@ def rate_ratio_interval(pairs: Sequence[tuple[Answer, Answer]]) -> tuple[float, 
     per second that a request was under way, which leaves the pauses between requests out.
     """
     both = [(a, b) for a, b in pairs if a.error is None and b.error is None and a.last and b.last]
-    columns = [
+    columns: list[list[float]] = [
         [a.completion_tokens for a, _ in both],
         [(a.last or 0.0) - a.sent for a, _ in both],
         [b.completion_tokens for _, b in both],
