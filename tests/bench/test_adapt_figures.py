@@ -18,10 +18,15 @@ from tide_cli.bench.adapt_figures import (
     phase_figures,
     series,
 )
+from tide_cli.bench.adapt_page import adapt_page
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.adapt_table import as_tables, reading
 
 TOKENS = 120
+ENVIRONMENT = {
+    "time": 0, "tide": "0", "python": "3", "packages": {}, "system": "x", "cpu": "a processor", "cores": 2,
+    "memory": 2**30, "gpus": [], "load": [0, 0, 0],
+}  # fmt: skip
 
 
 def passes(lengths: dict[str, list[list[float]]]) -> list[Pass]:
@@ -154,8 +159,11 @@ def test_the_report_at_every_stage() -> None:
     )
     for kind, found in (("nothing", []), *stages):
         entries[kind] = found
-        report = adapt_figures({}, ["code"], [STATIC, TIDE], entries, events)
+        report = adapt_figures({"settings": {"target": "tiny"}}, ["code"], [STATIC, TIDE], entries, events)
         as_tables(report)
+        text = adapt_page({"adapt": report, "environment": ENVIRONMENT})
+        assert text.startswith("<!doctype html>")
+        assert "None" not in text.partition("Conditions")[0]
         assert report["finished"] == ("finished" in entries)
         assert list(reading(report))
     assert [(event["tokens"], event["text"]) for event in report["events"]] == [(120, "v0002 is served")]

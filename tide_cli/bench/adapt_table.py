@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich import box
@@ -71,7 +71,7 @@ def _phases(adapt: dict[str, Any]) -> Table:
     return table
 
 
-def reading(adapt: dict[str, Any]) -> Iterator[str]:
+def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
     """What the figures say, a sentence a line."""
     ratios = {name: figures["ratio"] for name, figures in adapt["domains"].items() if "ratio" in figures}
     if ratios:

@@ -67,6 +67,7 @@ def adapt(
             show_default="temporary folder",
         ),
     ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
     json: Json = False,
 ) -> None:
     """The same shifting traffic against a draft that stands still and one that learns, on this machine.
@@ -113,6 +114,11 @@ def adapt(
         again = f"the same command goes on from {folder}" if folder else "nothing is left behind"
         complain([f"interrupted: {again}"])
         raise
+    if html is not None:
+        from tide_cli.bench.adapt_page import adapt_page
+        from tide_cli.bench.page import write_page
+
+        write_page(html, adapt_page(report))
     if json:
         print_json(report)
         return
