@@ -21,7 +21,7 @@ from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import check_settings
 from tide_cli.supervisor.control_client import ask
 
-_SETTLED = 6.0  # seconds without training after which a paused trainer has nothing more to bring
+_SETTLED = 6.0  # seconds without training after which none begins any more: the spool is looked at every 2 s
 _WARM_UP_TOKENS = 16
 # what belongs to one life of an appliance, or to one place
 _NOT_COPIED = ("run", "logs", "tmp", "lock", "*.sock")
@@ -127,17 +127,21 @@ def pause(appliance: Appliance, paused: bool) -> None:
 
 
 def settle(appliance: Appliance) -> int:
-    """Let the cycle under way end and its draft come into service; no other begins. Returns the served version."""
-    pause(appliance, True)
+    """After the traffic: let every cycle end that it has brought about, and its draft come into service; then pause.
+
+    Returns the served version.
+    """
     quiet_since = time.monotonic()
 
     def quiet(status: dict[str, Any]) -> bool:
         nonlocal quiet_since
-        if status["training"]["running"]:
+        if status["training"]["running"] or not _ready(status):
             quiet_since = time.monotonic()
-        return time.monotonic() - quiet_since >= _SETTLED and _ready(status)
+        return time.monotonic() - quiet_since >= _SETTLED
 
-    return int(appliance.watch(quiet)["drafts"]["served"])
+    served = appliance.watch(quiet)["drafts"]["served"]
+    pause(appliance, True)  # it would cancel a cycle that runs
+    return int(served)
 
 
 def _ready(status: dict[str, Any]) -> bool:
