@@ -63,48 +63,57 @@ class TrainBench:
         if self.samples is not None:
             read_export(self.samples)  # before minutes are spent on the target
         with tempfile.TemporaryDirectory(prefix="tide-bench-") as scratch:
-            return _TrainBench(self, Path(scratch), progress).run()
+            workshop = check_settings(bench_settings(Path(scratch) / "state", **self.settings))
+            progress.say("preparing target and draft")
+            trainer = _prepare(workshop)
+            config = TrainingConfig.from_json(_config_file(trainer).read_text())
+            files = self._files(config, Path(scratch))
+            found = TrainContest(trainer, config, files, Path(scratch), self.rounds, progress).run()
+        return found | {"samples": "made up" if self.samples is None else "exported"}
 
+    def _files(self, config: TrainingConfig, scratch: Path) -> list[Path]:
+        from tide_cli.bench.train_samples import exported, make_samples
 
-class _TrainBench:
-    def __init__(self, options: TrainBench, scratch: Path, progress: Progress) -> None:
-        self._options, self._scratch, self._progress = options, scratch, progress
-        workshop = check_settings(bench_settings(scratch / "state", **options.settings))
-        progress.say("preparing target and draft")
-        self._trainer = _prepare(workshop)
-        self._config = TrainingConfig.from_json((workshop.paths.run / "training.json").read_text())
-        self._folder = scratch / "samples"
-        self._tokens, self._batch = self._take_samples()
-        self._dtype = "bfloat16"
-
-    def _take_samples(self) -> tuple[int, int]:
-        """(tokens, samples of a batch of SpecForge's). It drops the samples that fill no batch: none are left over."""
-        from tide_cli.bench.train_samples import exported, lengths, make_samples
-
-        config, options = self._config, self._options
         hidden = json.loads((config.target / "config.json").read_text())["hidden_size"]
-        if options.samples is None:
-            words = range(config.draft_vocab_size)
-            files = make_samples(self._scratch / "made", options.count, hidden, words, config.seed)
-        else:
-            files = exported(options.samples, hidden)
+        if self.samples is not None:
+            return exported(self.samples, hidden)
+        return make_samples(scratch / "made", self.count, hidden, range(config.draft_vocab_size), config.seed)
+
+
+class TrainContest:
+    """trainer: how TIDE's trainer is started; SpecForge gets the same cores and environment. files: samples."""
+
+    def __init__(
+        self,
+        trainer: ChildSpec,
+        config: TrainingConfig,
+        files: Sequence[Path],
+        scratch: Path,
+        rounds: int,
+        progress: Progress,
+    ) -> None:
+        from tide_cli.bench.train_samples import lengths
+
+        self._trainer, self._config, self._scratch = trainer, config, scratch
+        self._rounds, self._progress = rounds, progress
+        self._dtype = "bfloat16"
         counts = [min(count, config.max_sample_tokens) for count in lengths(files)]
-        batch = min(len(counts), max(1, round(config.batch_tokens * len(counts) / sum(counts))))
-        whole = len(counts) // batch * batch
+        self._batch = min(len(counts), max(1, round(config.batch_tokens * len(counts) / sum(counts))))
+        whole = len(counts) // self._batch * self._batch  # SpecForge drops what fills no batch
+        self._tokens = sum(counts[:whole])
+        self._folder = scratch / "samples"
         self._folder.mkdir()
-        for file in files[:whole]:
-            (self._folder / file.name).symlink_to(file.absolute())
-        return sum(counts[:whole]), batch
+        for number, file in enumerate(files[:whole]):
+            (self._folder / f"{number:06d}.ckpt").symlink_to(file.absolute())
 
     def run(self) -> dict[str, Any]:
         rounds = []
         contestants = {"tide": self._tide, "specforge": self._specforge}
-        for results in in_turns(contestants, seconds=0, least=self._options.rounds, clock=time.monotonic):
+        for results in in_turns(contestants, seconds=0, least=self._rounds, clock=time.monotonic):
             rounds.append(results)
             words = ", ".join(f"{name} {timed.tokens_s:.0f} tokens/s" for name, timed in results.items())
-            self._progress.say(f"  round {len(rounds)} of {self._options.rounds}: {words}")
+            self._progress.say(f"  round {len(rounds)} of {self._rounds}: {words}")
         return train_figures(rounds) | {
-            "samples": "made up" if self._options.samples is None else "exported",
             "specforge_loss": "triton" if self._config.device == "cuda" else "torch",
             "specforge_batch_size": self._batch,
             "batch_tokens": self._config.batch_tokens,
