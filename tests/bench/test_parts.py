@@ -1,8 +1,9 @@
-"""The arithmetic of `tide bench capture`, `swap` and `train`, on passes whose answers are known."""
+"""The arithmetic of `tide bench capture`, `swap`, `train` and `profile`, on passes whose answers are known."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from tide_cli.bench.capture import OFF, ON, capture_figures
 from tide_cli.bench.client import Answer
 from tide_cli.bench.load import load_requests
+from tide_cli.bench.profile import PLAIN, SPECULATING, profile_figures, together_rate
 from tide_cli.bench.requests import Request
 from tide_cli.bench.swap import QUIET, SWAPS, SwapPass, swap_figures
 from tide_cli.bench.train import Timed, specforge_pass, train_figures
@@ -101,6 +103,33 @@ def test_the_last_pass_of_specforge_counts() -> None:
         specforge_pass("step 1: {'loss': 1.0}\nstep 2: {'loss': 1.0}\n", 300)
 
 
+def test_expected_and_measured_speed_up() -> None:
+    """Rounds of 3 steps take twice as long as plain ones and bring 2.5 tokens: 1.25 times as fast."""
+    cells = {(1, 0): 0.1, (1, 3): 0.2, (4, 0): 0.2, (4, 3): 0.5}
+    profile = {
+        "conditions": {"target": "tiny"},
+        "rounds": [{"batch": b, "steps": s, "seconds": seconds} for (b, s), seconds in cells.items()],
+    }
+    plain = [stream(steady(0.5, 0.1)), stream(steady(0.5, 0.1))]
+    fast = [replace(one, verify_steps=4, completion_tokens=10) for one in (stream(steady(0.5, 0.08)),) * 2]
+    found = profile_figures(
+        profile, {1: [{PLAIN: plain, SPECULATING: fast}] * 2, 2: [{PLAIN: plain, SPECULATING: fast}]}
+    )
+    (one,) = found["batches"]  # the engine has measured no batch of 2
+    assert (one["batch"], one["steps"], one["acceptance_length"]) == (1, 3, 2.5)
+    assert one["predicted"] == pytest.approx(1.25)
+    assert one["measured"] == pytest.approx(1.25)
+    assert found["max_error"] == pytest.approx(0, abs=1e-6)
+    with pytest.raises(TideError, match="nothing could be compared"):
+        profile_figures(profile, {})
+
+
+def test_the_rate_counts_while_all_streams_run() -> None:
+    assert together_rate([stream([0.0, 1.0, 2.0, 3.0]), stream([1.0, 2.0, 3.0, 4.0])]) == 2.0
+    assert together_rate([stream([0.0, 1.0]), stream([2.0, 3.0])]) is None
+    assert together_rate([]) is None
+
+
 def test_made_up_samples_are_in_the_format_of_exports(tmp_path: Path) -> None:
     files = make_samples(tmp_path / "made", 3, 8, range(100, 200))
     for number, (file, length) in enumerate(zip(files, lengths(files), strict=True)):
@@ -148,6 +177,7 @@ def test_requests_of_the_users_or_generated(tmp_path: Path) -> None:
         (["capture", "--dtype", "float8"], "'float8' is not accepted"),
         (["swap", "--every", "0"], "--every"),
         (["train", "--samples", "none"], "none"),
+        (["profile", "--batches", "1,x"], "--batches '1,x' is not a list of whole numbers"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import numbers
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json
@@ -98,7 +99,7 @@ def adapt(
         rounds=rounds,
         max_tokens=max_tokens,
         concurrency=concurrency,
-        measure_at=_numbers("--measure-at", measure_at) or (concurrency,),
+        measure_at=tuple(map(int, numbers(measure_at or str(concurrency), "--measure-at", whole=True))),
         plain=plain,
         without_pool=without_pool,
         seed=seed,
@@ -137,13 +138,3 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
     if any(not name or "/" in name or name.startswith(".") for name in names):
         raise UsageError(f"{flag}: {text!r} names no domains", remedy="write for example code,sql")
     return names
-
-
-def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
-    """'4,1' -> (4, 1). Raises UsageError."""
-    if text is None:
-        return ()
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= 64 for part in parts):
-        raise UsageError(f"{flag}: {text!r} is not accepted", remedy="write numbers from 1 to 64, for example 4,1")
-    return tuple(dict.fromkeys(map(int, parts)))

@@ -1,4 +1,4 @@
-"""`tide bench capture`, `swap` and `train`: what each part of TIDE costs, with the other side in the same run."""
+"""`tide bench capture`, `swap`, `train` and `profile`: each part of TIDE, with the other side in the same run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import numbers
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json
@@ -126,6 +127,53 @@ def train(
         f"threads, {found['dtype']}, {found['depths']} depths; SpecForge's batches are "
         f"{found['specforge_batch_size']} samples, TIDE's at most {found['batch_tokens']} tokens"
     )
+
+
+@bench_app.command("profile")
+def profile(
+    workload: Workload = None,
+    batches: Annotated[
+        str, typer.Option("--batches", metavar="N,M", help="Requests that decode together.")
+    ] = "1,2,4,8",
+    rounds: Rounds = 3,
+    max_tokens: MaxTokens = 64,
+    draft: Annotated[
+        str | None, typer.Option("--draft", help="EAGLE3 draft to measure with.", show_default="the target's own")
+    ] = None,
+    target: Target = "smollm2-135m",
+    dtype: Dtype = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """What the speculation policy expects by batch size, from measured round times, and what comes out.
+
+    A target without a published draft has one that nobody has trained: little of it is accepted, which tells the costs
+    but not what a good draft would bring.
+    """
+    from tide_cli.bench.load import load_requests
+    from tide_cli.bench.profile import ProfileBench
+
+    sizes = [int(size) for size in numbers(batches, "--batches", whole=True)]
+    wanted = load_requests(workload, max(sizes), max_tokens, seed)
+    settings = {"target": target, "dtype": dtype, "draft": draft}
+    found = _measured("profile", ProfileBench(wanted, sizes, rounds, settings).run, json)
+    if found is None:
+        return
+    rows = [
+        (
+            one["batch"],
+            f"{one['plain_round_ms']:.1f}",
+            f"{one['round_ms']:.1f}",
+            f"{one['acceptance_length']:.2f}",
+            f"{one['predicted']:.2f}",
+            f"{one['measured']:.2f} ({one['spread'][0]:.2f}–{one['spread'][1]:.2f})",
+            f"{one['error']:+.1%}",
+        )
+        for one in found["batches"]
+    ]
+    header = ("batch", "plain round ms", "round ms", "acceptance length", "expected", "measured speed-up", "error")
+    print_table(header, rows)
+    print(f"error of the magnitude {found['mean_error']:.1%} on average, {found['max_error']:.1%} at most")
 
 
 def _measured(name: str, run: Callable[[Any], dict[str, Any]], json: bool) -> dict[str, Any] | None:
