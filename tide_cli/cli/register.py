@@ -5,8 +5,10 @@ from __future__ import annotations
 from tide_cli.cli import (  # noqa: F401
     about,
     bench,
+    bench_adapt,
     bench_compare,
     bench_matrix,
+    bench_parts,
     demo,
     doctor,
     draft_store,
