@@ -127,6 +127,7 @@ class Settings(BaseSettings):
     drift_epsilon: float = Field(
         0.10, gt=0, le=10, description="fall of live acceptance length that starts a cycle at once"
     )
+    draft_pool: bool = Field(True, description="on drift, first try the versions that were kept, then train")
     rollback_margin: float = Field(
         0.05, ge=0, le=10, description="live acceptance length a new draft may lack before it is taken back"
     )

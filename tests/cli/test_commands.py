@@ -119,7 +119,7 @@ def test_the_options_of_up_are_settings() -> None:
     assert options == extra | {
         "target", "draft", "state_dir", "cache_dir", "host", "port", "dtype", "context_length", "max_running_requests",
         "gpus", "serve_gpus", "train_gpus", "tp", "serve_cores", "train_cores", "spool_size", "cycle_tokens",
-        "cycle_seconds", "capture", "training", "speculation", "sglang_arguments", "capture_sample_rate",
+        "cycle_seconds", "seed", "capture", "training", "speculation", "sglang_arguments", "capture_sample_rate",
         "retention_hours",
     }  # fmt: skip
 

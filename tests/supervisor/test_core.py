@@ -58,7 +58,7 @@ from tide_cli.telemetry.totals import ServedRequest
 POLICY = RestartPolicy(limit=3, first_delay=1.0, longest_delay=60.0, settled=300.0)
 
 
-def learning(trained_at: int = 0) -> Learning:
+def learning(trained_at: int = 0, pool: bool = True) -> Learning:
     return Learning(
         TriggerRules(1000, least_tokens=100),
         Performance(
@@ -66,14 +66,15 @@ def learning(trained_at: int = 0) -> Learning:
             RollbackRules(first_tokens=500, last_tokens=4000),
         ),
         trained_at,
+        pool=pool,
     )
 
 
 class History:
     """A core, and everything it has decided."""
 
-    def __init__(self, steps: tuple[str, ...] = (), trains: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), learning())
+    def __init__(self, steps: tuple[str, ...] = (), trains: bool = True, pool: bool = True) -> None:
+        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), learning(pool=pool))
         self.now = 0.0
         self.notes: list[Note] = []
 
@@ -519,6 +520,13 @@ def test_a_fall_of_acceptance_starts_a_cycle_with_few_tokens() -> None:
     nothing = said("pool", version=None, served=0, reason="none passed")
     assert history.tell(nothing) == [Tell({"cmd": "train", "served": 0})]
     assert {"drift", "pool"} <= set(history.kinds())
+
+
+def test_without_the_pool_a_fall_of_acceptance_trains_at_once() -> None:
+    history = History(pool=False).serving()
+    history.tell(Totals({"tokens": 150}))
+    history.tell(requests(0, 1.8, 60))
+    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "train", "served": 0})]
 
 
 def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() -> None:

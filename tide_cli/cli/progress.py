@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tide_cli.bench.progress import Progress as Told
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 
 @contextmanager
@@ -17,3 +26,38 @@ def progress(words: str) -> Iterator[Callable[[float, float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def narrated() -> Iterator[Told]:
+    """For what takes long: lines that stay and, on a terminal, a bar below them with the remaining time."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield _Narrator(bar, task, console)
+
+
+class _Narrator(Told):
+    def __init__(self, bar: Bar, task: TaskID, console: Console) -> None:
+        self._bar, self._task, self._console = bar, task, console
+        self._begun: tuple[float, float] | None = None  # (seconds, done) at the first tick
+        self._left = ""
+
+    def say(self, text: str) -> None:
+        from tide_cli.dashboard.words import clock
+
+        line = f"{clock(time.time())} {text}{self._left if not self._console.is_terminal else ''}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self, done: float, total: float) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now, done
+        elif done > self._begun[1]:
+            left = (now - self._begun[0]) / (done - self._begun[1]) * max(0.0, total - done)
+            self._left = f" ({done / total:.0%}, about {left / 60:.0f} min left)"

@@ -5,6 +5,10 @@ from __future__ import annotations
 from tide_cli.cli import (  # noqa: F401
     about,
     bench,
+    bench_adapt,
+    bench_compare,
+    bench_matrix,
+    bench_parts,
     demo,
     doctor,
     draft_store,
@@ -12,6 +16,7 @@ from tide_cli.cli import (  # noqa: F401
     history,
     plan,
     profile,
+    replay,
     running,
     spool,
     spool_change,

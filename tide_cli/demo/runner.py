@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tide_cli.demo.appliance import Appliance, demo_settings, running, state_folder
+from tide_cli.bench.engines import Appliance, running, state_folder
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.demo.appliance import demo_settings
 from tide_cli.demo.chat import ChatClient
-from tide_cli.demo.interrupts import Interrupts
 from tide_cli.demo.measure import compare
 from tide_cli.demo.report import DemoResult
 from tide_cli.demo.screen import Screen
@@ -64,7 +65,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> DemoResult:
 
 def _run_on_appliance(options: DemoOptions, workload: Workload, screen: Screen) -> DemoResult:
     begun = time.monotonic()
-    with Interrupts() as interrupts, state_folder(options.state_dir, options.keep) as folder:
+    with Interrupts() as interrupts, state_folder(options.state_dir, options.keep, "tide-demo-") as folder:
         settings = demo_settings(folder, options.concurrency)
         engine = f"http://{settings.host}:{settings.port}"
         with closing(ChatClient(engine, settings.target, options.concurrency)) as chat:

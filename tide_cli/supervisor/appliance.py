@@ -193,8 +193,6 @@ def _holder(settings: Settings) -> dict[str, Any]:
 
 def _check_ports(settings: Settings) -> None:
     check_port(settings.host, settings.port)
-    if settings.metrics_port == settings.port:
-        raise UsageError(f"metrics_port {settings.port} is the engine's --port", remedy="choose another")
     if settings.metrics_port is not None:
         check_metrics_port(settings.metrics_port)
 

@@ -37,7 +37,7 @@ class Learning:
     """The served version, the swap under way, the training cycle under way, and what live requests say of them.
 
     rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so; bad: versions that were taken back.
+    until the user says so; bad: versions that were taken back; pool: whether kept versions are tried on drift.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Learning:
         trained_at: int = 0,
         paused: bool = False,
         bad: Collection[int] = (),
+        pool: bool = True,
     ) -> None:
         self.rules = rules
         self.performance = performance
@@ -58,6 +59,7 @@ class Learning:
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the served draft's vocabulary, at the last cycle's start
         self._bad = set(bad)
+        self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
         self._trigger = TriggerState(trained_at)
@@ -123,7 +125,7 @@ class Learning:
             actions.append(Note(finding.kind, finding.text, finding.data))
             if finding.kind == "drift":
                 self._trigger = drifted(self._trigger, finding.text)
-                self._pool_due = True
+                self._pool_due = self._pool
             if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
                 self._wanted, self._returning = finding.data["previous"], True
                 self._bad.add(finding.data["version"])

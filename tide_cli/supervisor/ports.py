@@ -42,8 +42,9 @@ def check_metrics_port(port: int) -> None:
     try:
         _bind(LOOPBACK, port)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"metrics_port: cannot listen on port {port}", why=why, remedy="choose another") from None
+        raise UsageError(
+            f"metrics_port: cannot listen on port {port}", why=reason(error), remedy="choose another"
+        ) from None
 
 
 def _bind(host: str, port: int) -> int:

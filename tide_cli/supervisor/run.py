@@ -94,6 +94,7 @@ class Supervisor:
             trained_at,
             paused=was_paused(self._paths.database),
             bad=read_marks(self._paths.drafts).bad,
+            pool=settings.draft_pool,
         )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
         limits = Limits(

@@ -26,6 +26,8 @@ def check_values(settings: Settings) -> Target:
         check_gpus(flag, text)
     check_cores("--serve-cores", settings.serve_cores)
     check_cores("--train-cores", settings.train_cores)
+    if settings.metrics_port == settings.port:
+        raise UsageError(f"metrics_port {settings.metrics_port} is the engine's --port", remedy="choose another")
     return target
 
 

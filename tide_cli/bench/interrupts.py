@@ -1,4 +1,4 @@
-"""Signals that end the demo. They interrupt only where that is allowed, so that no clean-up is ever cut short."""
+"""Signals that end a measurement. They interrupt only where that is allowed: no clean-up is ever cut short."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tide_cli.demo.interrupts import Interrupts
+from tide_cli.bench.interrupts import Interrupts
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -1,0 +1,200 @@
+"""The order of an adaptation experiment, and how it goes on after an interruption, on arms that only note requests."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tide_cli.bench.adapt import run_adapt
+from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.client import Answer
+from tide_cli.bench.progress import Progress
+from tide_cli.cli import main
+from tide_cli.errors import UsageError
+
+
+class Arm:
+    """Answers with 8 tokens in 8 / (1 + served version) steps; a captured request of TIDE's makes it one better."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name, self.world = name, world
+        self.settings = SimpleNamespace()
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "drafts": {"served": self.world.served[self.name]},
+            "training": {"running": False},
+            "spool": {"tokens": 8},
+            "gate": None,
+        }
+
+    def use_draft(self, version: int) -> None:
+        self.world.journal.append(("use", version))
+
+    def flush_cache(self) -> None:
+        self.world.journal.append(("flush", self.name))
+
+
+class World:
+    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured), in order."""
+
+    def __init__(self) -> None:
+        self.journal: list[Any] = []
+        self.served = {"static": 1, "tide": 1, "no_pool": 1, "plain": None}
+        self.answers_left = 10**9
+
+    def arms(self, folder: Path, common: Mapping[str, Any], interrupts: object) -> World:
+        self.folder, self.common = folder, common
+        return self
+
+    def settings(self, name: str) -> Any:
+        return SimpleNamespace(paths=SimpleNamespace(database=self.folder / name / "tide.db"))
+
+    @contextmanager
+    def standing(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
+        self.journal.append(("up", *wanted))
+        yield {name: Arm(name, self) for name in wanted}
+        self.journal.append(("down", *wanted))
+
+    def copy(self, source: str, target: str) -> None:
+        self.journal.append(("copy", source, target))
+
+    def send(self, arm: Arm, requests, concurrency: int, *, captured: bool, on_answer) -> list[Answer]:
+        if self.answers_left <= 0:
+            raise KeyboardInterrupt
+        self.answers_left -= len(requests)
+        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured))
+        steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
+        answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, "text", None) for r in requests]
+        for answer in answers:
+            on_answer(answer)
+        if captured and arm.name == "tide" and self.served["tide"] < 3:
+            self.served["tide"] += 1
+        return answers
+
+    def sent(self) -> list[Any]:
+        return [entry for entry in self.journal if entry[0] in self.served]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr("tide_cli.bench.adapt.Arms", made.arms)
+    monkeypatch.setattr("tide_cli.bench.adapt.send", made.send)
+    monkeypatch.setattr("tide_cli.bench.adapt.warm_up", lambda arm, request: None)
+    monkeypatch.setattr("tide_cli.bench.adapt.pause", lambda arm, paused: None)
+    monkeypatch.setattr("tide_cli.bench.adapt.settle", lambda arm: arm.world.served[arm.name])
+    return made
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> AdaptOptions:
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    for name in ("chat", "code", "sql"):
+        lines = [json.dumps({"messages": [{"role": "user", "content": f"{name} {i}"}]}) for i in range(12)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    return AdaptOptions(
+        folder, ("code", "sql"), ("chat",), general_requests=4, requests=4, piece=2, held_out=2, rounds=2, concurrency=1
+    )
+
+
+def test_every_arm_gets_the_same_requests_in_the_same_order(
+    options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    first, *_ = world.sent()
+    assert first[0] == "tide"
+    assert all(text.startswith("chat") for text in first[1])
+    assert world.journal.index(("copy", "tide", "static")) < world.journal.index(("up", "static", "tide"))
+    traffic = [entry for entry in world.sent()[1:] if entry[2]]
+    assert [entry[0] for entry in traffic] == ["static", "tide", "tide", "static"] * 2
+    by_arm = {arm: [entry[1] for entry in traffic if entry[0] == arm] for arm in ("static", "tide")}
+    assert by_arm["static"] == by_arm["tide"]
+    sent = {text for piece in by_arm["tide"] for text in piece}
+    measured = [entry for entry in world.sent() if not entry[2]]
+    assert {entry[0] for entry in measured} == {"tide", "plain"}
+    assert not sent & {text for entry in measured for text in entry[1]}
+    adapt = report["adapt"]
+    assert adapt["finished"]
+    assert (adapt["static"]["version"], adapt["final"], adapt["static"]["requests"]) == (2, {"tide": 3}, 4)
+    assert set(adapt["domains"]) == {"code", "sql"}
+    assert adapt["domains"]["code"]["rounds"] == 2
+    assert [point["phase_name"] for point in adapt["series"]] == ["code", "code", "sql", "sql"]
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["adapt"] == json.loads(json.dumps(adapt))
+
+
+@pytest.mark.parametrize("answers", [0, 3, 5, 9, 17, 20, 24, 31])
+def test_an_interrupted_run_goes_on_where_it_was(
+    options: AdaptOptions, tmp_path: Path, world: World, answers: int
+) -> None:
+    whole = World()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tide_cli.bench.adapt.Arms", whole.arms)
+        patch.setattr("tide_cli.bench.adapt.send", whole.send)
+        run_adapt(options, tmp_path / "whole", {}, Progress())
+    world.answers_left = answers
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    world.answers_left = 10**9
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    assert world.sent() == whole.sent()  # nothing twice, nothing left out
+    assert report["adapt"]["finished"]
+    done = len(world.journal)
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    assert len(world.journal) == done  # all is there: nothing is started
+
+
+def test_a_third_arm_without_the_pool(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    options = AdaptOptions(**{**vars(options), "order": ("code", "sql", "code"), "without_pool": True, "plain": False})
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    assert ("copy", "tide", "no_pool") in world.journal
+    assert [phase["visit"] for phase in report["adapt"]["phases"]] == [0, 0, 1]
+    assert set(report["adapt"]["phases"][2]["live"]) == {"tide", "no_pool"}
+
+
+def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    with pytest.raises(UsageError, match="holds another run"):
+        run_adapt(AdaptOptions(**{**vars(options), "piece": 1}), tmp_path / "run", {}, Progress())
+
+
+def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    folder = tmp_path / "run" / "tide"
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / "tide.db") as database:
+        database.execute("create table events (id integer primary key, time, kind, text, data)")
+        database.execute("insert into events (time, kind, text, data) values (1e12, 'swap', 'v0009 is served', '{}')")
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    assert [event["text"] for event in report["adapt"]["events"]] == ["v0009 is served"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no domain is named"),
+        (["--domains", "code,"], "--domains: 'code,' names no domains"),
+        (["--domains", "../code"], "names no domains"),
+        (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
+        (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
+        (["--domains", "cobol"], "has no cobol.jsonl"),
+        (["--domains", "code", "--held-out", "9"], "the domain code has 12 different prompts"),
+        (["--domains", "code", "--dtype", "float8"], "'float8' is not accepted"),
+    ],
+)
+def test_refusals(
+    options: AdaptOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "adapt", "--workload", str(options.workload), "--folder", str(folder), *arguments])
+    assert end.value.code == 2
+    assert words in capsys.readouterr().err
+    assert not folder.exists()

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import plan, recorded
+
+from tide_cli.bench.compare import changed_conditions, compare, judge_differences, read_report
+from tide_cli.bench.guards import parse_guard
+from tide_cli.bench.matrix import figures
+from tide_cli.cli import main
+from tide_cli.errors import UsageError
+
+
+def report(**steps: float) -> dict[str, Any]:
+    asked = plan(*steps)
+    found = {"plan": asked.to_json(), **figures(asked, recorded(steps))}
+    environment = {"cpu": "some", "cores": 2, "gpus": [], "packages": {"torch": "1"}, "time": 7.0}
+    return json.loads(json.dumps({"environment": environment, "matrix": found}))
+
+
+def test_figures_meet_by_cell() -> None:
+    differences = compare(report(plain=0.2, static=0.1), report(static=0.2, plain=0.2))
+    rates = {one.where: one.ratio for one in differences if one.figure == "output_tok_s"}
+    assert rates == pytest.approx(
+        {f"{mode} at concurrency {n}": ratio for n in (1, 4) for mode, ratio in (("plain", 1.0), ("static", 0.5))}
+    )
+    assert not {one.figure for one in differences} & {"concurrency", "seed", "time", "requests"}
+
+
+def test_a_mode_of_one_report_only_is_left_out() -> None:
+    differences = compare(report(plain=0.2), report(plain=0.2, static=0.1))
+    assert {one.where.split()[0] for one in differences} == {"plain"}
+
+
+def test_figures_of_other_benches_meet_as_well() -> None:
+    before = {"environment": {}, "spool": [{"hidden_size": 576, "ingest_mb_s": 100.0}, {"hidden_size": 64, "x": 1}]}
+    after = {"environment": {}, "spool": [{"hidden_size": 576, "ingest_mb_s": 150.0}]}
+    (one,) = compare(before, after)
+    assert (one.where, one.figure, one.ratio) == ("hidden_size 576", "ingest_mb_s", 1.5)
+
+
+def test_guards_bound_the_ratio_or_the_later_figure() -> None:
+    differences = compare(report(plain=0.2, static=0.1), report(plain=0.2, static=0.2))
+    found = judge_differences([parse_guard("tok_s>=0.98x"), parse_guard("static:errors<=0")], differences)
+    assert [finding.met for finding in found] == [True, False, True, False, True, True]
+    assert found[1].where == "static at concurrency 1"
+    for text in ("nothing>=1x", "tok_s>=1x static", "adapted:tok_s>=1x"):
+        with pytest.raises(UsageError, match="speaks of no figure"):
+            judge_differences([parse_guard(text)], differences)
+
+
+def test_other_conditions_are_told() -> None:
+    before, after = report(plain=0.2), report(plain=0.2)
+    assert changed_conditions(before, after) == []
+    after["environment"]["packages"] = {"torch": "2"}
+    after["matrix"]["plan"]["workload"]["sha256"] = "other"
+    found = changed_conditions(before, after)
+    assert [line.split(":")[0] for line in found] == ["workload", "versions"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"environment": 7}', "nothing"])
+def test_what_is_no_report(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(UsageError):
+        read_report(tmp_path / "a.json")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_report(tmp_path / "absent.json")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    files[0].write_text(json.dumps(report(plain=0.2, static=0.1)))
+    files[1].write_text(json.dumps(report(plain=0.2, static=0.2)))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["bench", "compare", *map(str, arguments)])
+        return int(end.value.code or 0), *capsys.readouterr()
+
+    code, out, errors = run(*files)
+    assert (code, errors) == (0, "")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["static", "at", "concurrency", "1", "output_tok_s", "10", "5", "0.500"] in rows
+    code, out, errors = run(*files, "--guard", "tok_s>=0.9x", "--json")
+    assert code == 1
+    assert json.loads(out)["guards"][1]["met"] is False
+    assert errors.splitlines() == [f"tide: tok_s>=0.9x is not met by static at concurrency {n}: 0.5" for n in (1, 4)]
+    assert run(files[0], tmp_path / "absent.json")[0] == 2
+    files[1].write_text('{"environment": {}, "spool": []}')
+    code, _, errors = run(*files)
+    assert code == 2
+    assert "no figure in common" in errors

@@ -1,0 +1,102 @@
+"""Guards, on a recorded measurement with a planted regression."""
+
+from __future__ import annotations
+
+import pytest
+from recorded import plan, recorded
+
+from tide_cli.bench.guards import Finding, Guard, check_guards, judge, parse_guard
+from tide_cli.bench.matrix import COMPARED, GUARDED, figures
+from tide_cli.errors import UsageError
+
+
+def findings(*texts: str, **steps: float) -> list[Finding]:
+    found = figures(plan(*steps), recorded(steps))
+    return judge([parse_guard(text) for text in texts], found["cells"], found["ratios"])
+
+
+@pytest.mark.parametrize(
+    ("text", "guard"),
+    [
+        ("itl_p95<=1.05x", Guard("itl_p95<=1.05x", "itl_p95_ms", "<=", 1.05, True)),
+        ("tok_s >= 1.0x", Guard("tok_s >= 1.0x", "output_tok_s", ">=", 1.0, True)),
+        ("b:al>=1.1x a", Guard("b:al>=1.1x a", "acceptance_length", ">=", 1.1, True, "b", "a")),
+        ("errors<1", Guard("errors<1", "errors", "<", 1.0, False)),
+        ("ttft_p95_ms<=.5", Guard("ttft_p95_ms<=.5", "ttft_p95_ms", "<=", 0.5, False)),
+    ],
+)
+def test_what_a_guard_says(text: str, guard: Guard) -> None:
+    assert parse_guard(text) == guard
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tok_s", "tok_s=1", "tok_s>=x", "tok_s>=1y", "tok_s>=-1", "a:b:tok_s>1", "tok_s>=1 static"]
+)
+def test_what_is_no_guard(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a guard"):
+        parse_guard(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("speed>=1x", "there is no figure speed"),
+        ("adapted:tok_s>=1x", "adapted is not measured"),
+        ("tok_s>=1x adapted", "adapted is not measured"),
+        ("plain:tok_s>=1x", "compares plain with itself"),
+        ("errors<=1x", "there is no figure errors"),
+        ("al>=1x", "plain decoding has no acceptance_length"),
+        ("plain:al>=1", "plain decoding has no acceptance_length"),
+    ],
+)
+def test_a_guard_that_nothing_can_answer_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_guards([parse_guard(text)], ("plain", "static"), GUARDED, COMPARED)
+    check_guards([parse_guard("static:tok_s>=1x"), parse_guard("static:al>=1")], ("plain", "static"), GUARDED, COMPARED)
+
+
+def test_a_planted_regression_is_caught_in_its_cell() -> None:
+    """The adapted draft is made slower than plain decoding, and its gaps longer."""
+    sound = findings("tok_s>=1.0x", "itl_p95<=1.05x", plain=0.2, static=0.15, adapted=0.1)
+    assert [finding.met for finding in sound] == [True] * 8  # two modes under two loads, two guards
+    planted = findings("tok_s>=1.0x", "itl_p95<=1.05x", plain=0.2, static=0.15, adapted=0.25)
+    assert [finding.where for finding in planted if not finding.met] == [
+        "adapted at concurrency 1 against plain",
+        "adapted at concurrency 4 against plain",
+    ] * 2
+    assert planted[1].value == pytest.approx(0.8)
+    assert planted[1].words() == "tok_s>=1.0x is not met by adapted at concurrency 1 against plain: 0.8"
+
+
+def test_a_guard_may_name_both_sides() -> None:
+    (first, second) = findings("adapted:tok_s>=1.1x static", plain=0.2, static=0.1, adapted=0.1)
+    assert (first.met, second.met) == (False, False)
+    assert first.value == pytest.approx(1.0)
+
+
+def test_absolute_bounds_hold_for_every_mode_that_has_the_figure() -> None:
+    assert [finding.met for finding in findings("itl_p95<=150", plain=0.2, static=0.05)] == [False, True] * 2
+    assert [finding.where for finding in findings("al>=1.5", plain=0.2, static=0.05)] == [
+        "static at concurrency 1",
+        "static at concurrency 4",
+    ]
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    cell = {"mode": "plain", "where": "plain at concurrency 1", "output_tok_s": None}
+    (finding,) = judge([parse_guard("tok_s>=1")], [cell], [])
+    assert (finding.met, finding.value) == (False, None)
+    assert "there is no such figure" in finding.words()
+
+
+def test_the_policy_is_held_against_the_best_of_each_round() -> None:
+    steps = {"plain": 0.2, "adapted": 0.1, "policy": 0.125}
+    found = findings("tok_s>=0.97x best", **steps)
+    assert [(one.met, one.value) for one in found] == [(False, pytest.approx(0.8))] * 2
+    modes = ("plain", "adapted", "policy")
+    check_guards([parse_guard("policy:tok_s>=0.97x best")], modes, GUARDED, COMPARED)
+    for text in ("adapted:tok_s>=1x best", "itl_p95<=1x best"):
+        with pytest.raises(UsageError, match="cannot be answered"):
+            check_guards([parse_guard(text)], modes, GUARDED, COMPARED)
+    with pytest.raises(UsageError, match="cannot be answered"):
+        check_guards([parse_guard("tok_s>=1x best")], ("plain", "policy"), GUARDED, COMPARED)

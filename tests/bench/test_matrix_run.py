@@ -1,0 +1,320 @@
+"""A matrix as it is measured, on stub engines; and as a process that is interrupted, on real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recorded import plan
+from stub_engine import StubEngine
+
+from tide_cli.bench import matrix_run
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.matrix import Load
+from tide_cli.cli import main
+from tide_cli.errors import TideError
+from tide_cli.settings import Settings
+
+
+class StubAppliance:
+    """What the bench asks of an appliance, in front of a stub engine."""
+
+    def __init__(self, settings: Settings, engine: StubEngine) -> None:
+        self.settings, self.stub = settings, engine
+        self.url, self.model = engine.url, "m"
+        self.engine = SimpleNamespace(speculation=lambda: None)
+
+    def wait_until_ready(self) -> None: ...
+
+    def flush_cache(self) -> None:
+        self.stub.flushes += 1
+
+    def metrics(self) -> dict[str, float]:
+        return {"sglang:token_usage": 0.25}
+
+    def memory(self) -> int:
+        return 1
+
+
+class Machine:
+    """started: the modes of the engines in the order of their starts; standing: those that have not been ended."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.standing: dict[str, StubAppliance] = {}
+        self.chats: dict[str, int] = {}
+        self.device = "cpu"
+        self.most_standing = 0
+        self.failing: str | None = None
+
+    @contextmanager
+    def running(self, settings: Settings, interrupts: Interrupts) -> Iterator[StubAppliance]:
+        mode = settings.paths.state.name
+        engine = StubEngine(script)
+        appliance = StubAppliance(settings, engine)
+        if mode == self.failing:
+            appliance.wait_until_ready = self._fail  # type: ignore[method-assign]
+        self.started.append(mode)
+        self.standing[mode] = appliance
+        self.most_standing = max(self.most_standing, len(self.standing))
+        try:
+            yield appliance
+        finally:
+            del self.standing[mode]
+            self.chats[mode] = self.chats.get(mode, 0) + len(engine.chats)
+            engine.close()
+
+    def _fail(self) -> None:
+        raise TideError("no memory", remedy="`tide logs engine`")
+
+
+def script(request: dict[str, Any]) -> dict[str, Any]:
+    return {"chunks": [1, 2], "gap": 0.001, "steps": 2, "histogram": [0, 2]}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(matrix_run, "running", made.running)
+    serve = SimpleNamespace(serve=made)
+    monkeypatch.setattr(matrix_run, "check_settings", lambda settings: SimpleNamespace(plan=serve))
+    return made
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    for domain in ("code", "sql"):
+        lines = [json.dumps({"messages": [{"role": "user", "content": f"{domain} {i}"}]}) for i in range(4)]
+        (folder / f"{domain}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`tide bench matrix …` in this process, with everything it keeps in a temporary folder."""
+    monkeypatch.setenv("TIDE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TIDE_STATE_DIR", str(tmp_path / "state"))
+
+    def run(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as end:
+            main(["bench", "matrix", *map(str, arguments)])
+        return int(end.value.code or 0)
+
+    return run
+
+
+def small(workload: Path, *more: object) -> list[object]:
+    return ["--workload", workload, "--requests", 4, "--rounds", 2, "--modes", "plain,static", *more]
+
+
+def test_every_pass_is_measured_and_nothing_is_left(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "report.html"
+    assert matrix(*small(workload, "--json", "--html", page)) == 0
+    found = json.loads(capsys.readouterr().out)["matrix"]
+    assert [(cell["mode"], cell["concurrency"], cell["requests"]) for cell in found["cells"]] == [
+        ("plain", 1, 8),
+        ("static", 1, 8),
+        ("plain", 4, 8),
+        ("static", 4, 8),
+    ]
+    assert found["domains"] == ["code", "sql"]
+    assert {entry["same_text"] for entry in found["ratios"]} == {1.0}
+    assert machine.started == ["plain", "static"]
+    assert machine.most_standing == 2
+    assert machine.standing == {}
+    assert machine.chats == {"plain": 4 + 4 * 4, "static": 4 + 4 * 4}  # to warm up, and four passes of four
+    assert list((tmp_path / "cache" / "bench").iterdir()) == []
+    assert "2 requests/s" not in page.read_text()
+
+
+def test_engines_on_gpus_stand_one_at_a_time(
+    matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.device = "cuda"
+    assert matrix(*small(workload, "--rate", "50,100")) == 0
+    assert machine.started == ["plain", "static", "plain"]  # the last one of a round stays for the next
+    assert machine.most_standing == 1
+    assert "100 requests/s, 4 requests in each of 2 rounds" in capsys.readouterr().out
+
+
+def test_an_interrupted_matrix_goes_on_where_it_was(
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    measure, passes = matrix_run._measure, []
+
+    def interrupted(*arguments: Any) -> Any:
+        passes.append(arguments)
+        if len(passes) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return measure(*arguments)
+
+    monkeypatch.setattr(matrix_run, "_measure", interrupted)
+    assert matrix(*small(workload, "--results", kept)) == 130
+    assert machine.standing == {}
+    errors = capsys.readouterr().err
+    assert (
+        f"interrupted: no engine is left behind, and 2 of 8 passes are kept\n      `tide bench matrix --resume {kept}`"
+        in errors
+    )
+    begun = kept.read_text()
+
+    assert matrix("--resume", kept, "--json") == 0
+    assert len(passes) == 3 + 6
+    assert kept.read_text().startswith(begun)
+    found = json.loads(capsys.readouterr().out)["matrix"]
+    assert [cell["requests"] for cell in found["cells"]] == [8] * 4
+
+    assert matrix("--resume", kept) == 0  # shows it once more, and measures nothing
+    assert len(passes) == 9
+    (workload / "sql.jsonl").write_text('{"messages": [{"role": "user", "content": "other"}]}')
+    assert matrix("--resume", kept) == 2
+    assert "has changed since the measurement began" in capsys.readouterr().err
+
+
+def test_an_engine_that_does_not_start_ends_the_others(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.failing = "static"
+    assert matrix(*small(workload)) == 1
+    errors = capsys.readouterr().err
+    assert "the engine for static does not start: no memory" in errors
+    assert "tide logs" not in errors
+    assert machine.standing == {}
+
+
+def test_a_guard_that_is_not_met_names_its_cell(
+    matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix(*small(workload, "--concurrency", 2, "--guard", "al>=2.5", "--guard", "errors<=0")) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert [line for line in errors if "is not met" in line] == [
+        "tide: al>=2.5 is not met by static at concurrency 2: 1.5"
+    ]
+
+
+def test_modes_differ_as_they_say(
+    machine: Machine, workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    monkeypatch.setenv("TIDE_DRAFT", "someone/else")
+    asked = plan("plain", "static", "adapted", "policy")
+    asked.drafts["adapted"] = asked.drafts["policy"] = {"draft": "/drafts/v0003", "sha256": None}
+    made = {mode: matrix_run.mode_settings(tmp_path, mode, asked, None) for mode in asked.modes}
+    assert {mode: (one.speculation, one.draft, one.capture) for mode, one in made.items()} == {
+        "plain": ("off", None, False),
+        "static": ("on", "/drafts/v0000", False),
+        "adapted": ("on", "/drafts/v0003", True),
+        "policy": ("auto", "/drafts/v0003", True),
+    }
+    assert not any(one.training for one in made.values())
+    assert len({one.paths.state for one in made.values()}) == 4
+    assert matrix_run.mode_settings(tmp_path, "plain", plan("plain"), None).max_running_requests == 8
+    many = plan("plain")
+    object.__setattr__(many, "loads", (Load(concurrency=32),))
+    assert matrix_run.mode_settings(tmp_path, "plain", many, None).max_running_requests == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--workload is missing"),
+        (["--workload", "absent"], "cannot read the workload"),
+        (["--workload", "W", "--domains", "law"], "has no law.jsonl"),
+        (["--workload", "W", "--modes", "fast"], "there is no mode 'fast'"),
+        (["--workload", "W", "--modes", "plain,plain"], "is not a list of names"),
+        (["--workload", "W", "--modes", "adapted"], "there is no adapted draft to measure as adapted"),
+        (["--workload", "W", "--adapted", "v0003"], "there is no draft v0003"),
+        (["--workload", "W", "--concurrency", "0"], "is not a list of whole numbers above 0"),
+        (["--workload", "W", "--concurrency", "1,1"], "is not a list of whole numbers above 0"),
+        (["--workload", "W", "--rate", "inf"], "is not a list of numbers above 0"),
+        (["--workload", "W", "--rate", "1", "--concurrency", "1"], "exclude each other"),
+        (["--workload", "W", "--guard", "fast"], "is not a guard"),
+        (["--workload", "W", "--guard", "adapted:tok_s>=1x"], "adapted is not measured"),
+        (["--workload", "W", "--target", "nothing"], "unknown target"),
+        (["--workload", "W", "--requests", "1"], "--requests"),
+        (["--resume", "absent.jsonl"], "cannot read absent.jsonl"),
+        (["--resume", "W", "--modes", "plain"], "--modes has no effect with --resume"),
+    ],
+)
+def test_bad_usage_starts_nothing(
+    arguments: list[str],
+    words: str,
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert matrix(*[str(workload) if one == "W" else one for one in arguments]) in (1, 2)
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert len(errors.splitlines()) <= 3
+    assert machine.started == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_interruption_ends_real_engines(workload: Path, tmp_path: Path) -> None:
+    """While the first engine is starting; what it wrote and every process of it is gone then."""
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDE_")}
+    mark = f"STARTED_BY_TEST={tmp_path}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tide_cli", "bench", "matrix", "--workload", str(workload)],
+        env=inherited
+        | {
+            "TMPDIR": str(temporary),
+            "TIDE_CACHE_DIR": str(tmp_path / "cache"),
+            "TIDE_STATE_DIR": str(tmp_path / "state"),
+            "STARTED_BY_TEST": str(tmp_path),
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert any("starting the engine for plain" in line for line in process.stderr)
+        while not any(temporary.rglob("control.sock")):  # the supervisor is up
+            assert process.poll() is None
+        assert len(_marked(mark)) > 1
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+        assert _marked(mark) == []
+        assert list(temporary.iterdir()) == []
+        assert list((tmp_path / "cache" / "bench").iterdir()) == []  # nothing was measured, nothing is kept
+    finally:
+        process.kill()
+        process.wait()
+        for pid in _marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _marked(mark: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found

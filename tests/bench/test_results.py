@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tide_cli.bench.results import Results
+from tide_cli.errors import UsageError
+
+
+def test_parts_are_there_again(tmp_path: Path) -> None:
+    begun = Results.begin(tmp_path / "sub" / "r.jsonl", "matrix", {"plan": {"n": 1}})
+    begun.add({"a": 1})
+    begun.add({"a": 2})
+    again = Results.resume(begun.path, "matrix")
+    assert (again.head, again.parts) == ({"plan": {"n": 1}}, [{"a": 1}, {"a": 2}])
+    again.add({"a": 3})
+    assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
+    begun = Results.begin(tmp_path / "r.jsonl", "matrix", {})
+    begun.add({"a": 1})
+    with begun.path.open("a") as file:
+        file.write('{"a": 2, "text": "ü')
+    again = Results.resume(begun.path, "matrix")
+    assert again.parts == [{"a": 1}]
+    again.add({"a": 3})
+    assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 3}]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    Results.begin(tmp_path / "r.jsonl", "matrix", {})
+    with pytest.raises(UsageError, match="exists already"):
+        Results.begin(tmp_path / "r.jsonl", "matrix", {})
+
+
+@pytest.mark.parametrize("content", ["", "[]\n", "{}\n", '{"bench": "adapt"}\n', "7\n", "nothing\n"])
+def test_what_is_no_file_of_results(content: str, tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(content)
+    with pytest.raises(UsageError, match="is no file of"):
+        Results.resume(tmp_path / "r.jsonl", "matrix")
+    with pytest.raises(UsageError, match="cannot read"):
+        Results.resume(tmp_path / "absent.jsonl", "matrix")
+    with pytest.raises(UsageError, match="cannot write"):
+        Results.begin(tmp_path / "r.jsonl" / "below", "matrix", {})

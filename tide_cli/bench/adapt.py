@@ -1,0 +1,291 @@
+"""`tide bench adapt`: traffic that shifts, answered by a draft that stands still and by one that goes on learning.
+
+First a draft is trained on general traffic, through TIDE's own loop; the state folder is then copied. One copy serves
+without a trainer (the static arm), the other goes on as it is (TIDE's arm). Both get the same requests in the same
+order, piece by piece in turns. While one answers, the other one's engine sleeps and TIDE's trainer goes on beside
+either of them, so that both bear the same load; the trainer therefore has more seconds for each token of traffic than
+it would have alone. In the end both drafts answer prompts that were never traffic, in the same engine, in turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tide_cli.bench.adapt_figures import NO_POOL, OWN, PLAIN, STATIC, TIDE, Measured, Pass
+from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.adapt_report import adapt_figures
+from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
+from tide_cli.bench.client import Answer
+from tide_cli.bench.engines import Appliance, state_folder
+from tide_cli.bench.figures import seconds_of, whole
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.progress import Progress
+from tide_cli.bench.report import make_report
+from tide_cli.bench.requests import Request
+from tide_cli.bench.results import Results
+from tide_cli.bench.shift import pieces, turns
+from tide_cli.errors import UsageError
+from tide_cli.supervisor.journal import read_events
+
+RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
+
+
+def run_adapt(
+    options: AdaptOptions, folder: Path | None, environment: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """The report of the experiment; see `adapt_report`. With a folder an interrupted one is gone on with.
+
+    Nothing it started is left behind. Raises TideError or UsageError, and KeyboardInterrupt where a signal ended it.
+    """
+    with (
+        Interrupts() as interrupts,
+        state_folder(folder, keep=False, prefix="tide-bench-") as place,
+    ):
+        return _Adapt(options, place, interrupts, environment, progress).run()
+
+
+class _Adapt:
+    def __init__(
+        self,
+        options: AdaptOptions,
+        folder: Path,
+        interrupts: Interrupts,
+        environment: dict[str, Any],
+        progress: Progress,
+    ) -> None:
+        self._options, self._folder, self._progress = options, folder, progress
+        self._environment = environment
+        self._script = Script.of(options)
+        at_once = max(options.concurrency, *options.measure_at)
+        common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
+        self._arms = Arms(folder, short_cycles(**common), interrupts)
+        self._results = _results(folder / RESULTS_FILE, options)
+        self._passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in self._of("pass")]
+        self._done = sum(entry["requests"] for kind in ("general_pass", "pass", "measured") for entry in self._of(kind))
+        self._total = self._script.requests(options)
+
+    def run(self) -> dict[str, Any]:
+        self._train_static()
+        self._shift()
+        self._measure()
+        if not self._of("finished"):
+            self._add("finished", time=time.time())
+        self._write_report()
+        return self._report()
+
+    # --- the static draft
+
+    def _train_static(self) -> None:
+        """Leaves the state folders of all arms, with the same draft served, and the entry `static`."""
+        if self._of("static"):
+            return
+        words = (
+            f"{len(self._script.general)} requests of general traffic" if self._script.general else "no general traffic"
+        )
+        self._progress.say(f"the draft that every arm begins with: {words}")
+        with self._standing([TIDE]) as arms:
+            tide = arms[TIDE]
+            if self._script.general:
+                pause(tide, False)
+            answered = {entry["piece"] for entry in self._of("general_pass")}
+            # the pieces are larger here: nobody waits for a turn
+            for number, piece in enumerate(pieces(self._script.general, 4 * self._options.piece)):
+                if number not in answered:
+                    answers = self._send(tide, piece, self._options.concurrency, captured=True)
+                    self._add("general_pass", piece=number, **_sums(answers))
+            version = settle(tide)
+            status = tide.status()
+        for arm in self._options.arms:
+            if arm != TIDE:
+                self._arms.copy(TIDE, arm)
+        self._add(
+            "static",
+            version=version,
+            captured_tokens=status["spool"].get("tokens", 0),
+            last_gate=status["gate"]["reason"] if status["gate"] else None,
+        )
+        self._progress.say(f"  v{version:04d} is served by every arm")
+
+    # --- the shift
+
+    def _shift(self) -> None:
+        """Every phase's pieces, answered by every arm; then the live arms' last cycles, and the entry `final`."""
+        if self._of("final"):
+            return
+        options = self._options
+        done = {(one.phase, one.piece, one.arm) for one in self._passes}
+        live = [arm for arm in options.arms if arm != STATIC]
+        with self._standing(options.arms) as arms:
+            for arm in live:
+                pause(arms[arm], False)
+            for number, phase in enumerate(self._script.phases):
+                self._progress.say(f"phase {number + 1} of {len(self._script.phases)}: {phase.name}")
+                for place, piece in enumerate(pieces(phase.requests, options.piece)):
+                    for arm in turns(options.arms, place):
+                        if (number, place, arm) not in done:
+                            self._pass(number, place, arm, arms[arm], piece)
+                    self._tell_piece(number, place)
+                self._write_report()
+            self._progress.say("waiting for the last training cycle")
+            versions = {arm: settle(arms[arm]) for arm in live}
+        self._add("final", versions=versions)
+
+    def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Sequence[Request]) -> None:
+        begun = time.time()
+        answers = self._send(appliance, piece, self._options.concurrency, captured=True)
+        status = appliance.status()
+        made = Pass(
+            phase=phase,
+            piece=place,
+            arm=arm,
+            begun=begun,
+            draft=status["drafts"]["served"],
+            training=status["training"]["running"],
+            texts=tuple(hashlib.sha256(answer.text.encode()).hexdigest()[:16] for answer in answers),
+            **_sums(answers),
+        )
+        self._passes.append(made)
+        self._add("pass", **asdict(made))
+
+    def _tell_piece(self, phase: int, place: int) -> None:
+        of = {one.arm: one for one in self._passes if (one.phase, one.piece) == (phase, place)}
+        words = [
+            f"{arm} v{of[arm].draft or 0:04d} {of[arm].tokens / max(1, of[arm].verify_steps):.2f} "
+            f"{of[arm].tokens / (of[arm].seconds or 1):.1f} tok/s"
+            for arm in self._options.arms
+        ]
+        self._progress.say(f"  piece {place + 1}: " + ", ".join(words))
+
+    # --- both drafts side by side
+
+    def _measure(self) -> None:
+        """Every domain's held-out prompts with every draft, the trainer idle."""
+        options = self._options
+        static, final = self._of("static")[0]["version"], self._of("final")[0]["versions"][TIDE]
+        done = {(one["domain"], one["concurrency"], one["round"], one["contestant"]) for one in self._of("measured")}
+        wanted = [
+            (concurrency, name, number)
+            for concurrency in options.measure_at
+            for number in range(options.rounds)  # so that an early look finds a round of every domain
+            for name in self._script.measured
+        ]
+        contestants = {name: self._contestants(name, static, final) for name in self._script.measured}
+        left = [
+            (concurrency, name, number, contestant)
+            for concurrency, name, number in wanted
+            for contestant in turns(list(contestants[name]), number)
+            if (name, concurrency, number, contestant) not in done
+        ]
+        if not left:
+            return
+        self._progress.say(f"measuring on {options.held_out} held-out prompts of each domain, the trainer idle")
+        with self._standing([TIDE, *([PLAIN] if options.plain else [])]) as arms:
+            settle(arms[TIDE])
+            for concurrency, name, number, contestant in left:
+                version = contestants[name][contestant]
+                arm = arms[PLAIN if version is None else TIDE]
+                if version is not None:
+                    arm.use_draft(version)
+                # what is cached holds the draft states of the version before, and would spare the prefill
+                arm.flush_cache()
+                sums = _sums(self._send(arm, self._script.measured[name], concurrency, captured=False))
+                made = Measured(name, concurrency, number, contestant, version, **sums)
+                self._add("measured", **asdict(made))
+                drafts = f"acceptance length {made.tokens / made.verify_steps:.2f}, " if made.verify_steps else ""
+                rate = made.tokens / (made.seconds or 1)
+                self._progress.say(f"  {name}, {concurrency} at a time, {contestant}: {drafts}{rate:.1f} tok/s")
+                self._write_report()
+
+    def _contestants(self, domain: str, static: int, final: int) -> dict[str, int | None]:
+        """Name to draft version, None for no draft. The domain's own: as its last phase ended, where it is another."""
+        found: dict[str, int | None] = {STATIC: static, TIDE: final}
+        ended = [one.draft for one in self._passes if one.arm == TIDE and self._script.phases[one.phase].name == domain]
+        if ended and ended[-1] not in (static, final, None):
+            found[OWN] = ended[-1]
+        return found | ({PLAIN: None} if self._options.plain else {})
+
+    # --- common
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        """What was noted under `kind`, in order."""
+        return [
+            {name: part[name] for name in part if name != "kind"}
+            for part in self._results.parts
+            if part["kind"] == kind
+        ]
+
+    def _add(self, kind: str, **values: Any) -> None:
+        self._results.add({"kind": kind, **values})
+
+    @contextmanager
+    def _standing(self, names: Sequence[str]) -> Iterator[dict[str, Appliance]]:
+        own: dict[str, dict[str, Any]] = {
+            STATIC: {"training": False},
+            TIDE: {},
+            NO_POOL: {"draft_pool": False},
+            PLAIN: {"training": False, "speculation": "off"},
+        }
+        self._progress.say(f"starting {len(names)} engine{'s' if len(names) > 1 else ''}")
+        with self._arms.standing({name: own[name] for name in names}) as arms:
+            for appliance in arms.values():
+                warm_up(appliance, next(iter(self._script.measured.values()))[0])
+            yield arms
+
+    def _send(
+        self, appliance: Appliance, requests: Sequence[Request], concurrency: int, *, captured: bool
+    ) -> list[Answer]:
+        def answered(_: Answer) -> None:
+            self._done += 1
+            self._progress.tick(self._done, self._total)
+
+        return send(appliance, requests, concurrency, captured=captured, on_answer=answered)
+
+    def _report(self) -> dict[str, Any]:
+        options = self._options
+        kinds = ("general_pass", "static", "pass", "final", "measured", "finished")
+        figures = adapt_figures(
+            options.to_json(),
+            [phase.name for phase in self._script.phases],
+            options.arms,
+            {kind: self._of(kind) for kind in kinds},
+            read_events(self._arms.settings(TIDE).paths.database),
+        )
+        return make_report(self._environment, adapt=figures)
+
+    def _write_report(self) -> None:
+        """What there is so far, beside the records."""
+        (self._folder / REPORT_FILE).write_text(json.dumps(self._report(), indent=1))
+
+
+def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
+    good = whole(answers)
+    return {
+        "seconds": seconds_of(answers),
+        "requests": len(answers),
+        "errors": len(answers) - len(good),
+        "tokens": sum(answer.completion_tokens for answer in good),
+        "verify_steps": sum(answer.verify_steps or 0 for answer in good),
+    }
+
+
+def _results(path: Path, options: AdaptOptions) -> Results:
+    """Those of an interrupted run with the same options, else new ones. UsageError where other ones are there."""
+    wanted = json.loads(json.dumps(options.to_json()))
+    if not path.exists():
+        return Results.begin(path, "adapt", {"options": wanted})
+    found = Results.resume(path, "adapt")
+    had = found.head["options"]
+    if changed := sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name)):
+        raise UsageError(
+            f"{path.parent} holds another run",
+            why=f"it differs in {', '.join(changed)}",
+            remedy="give the same options to go on with it, or name another folder",
+        )
+    return found

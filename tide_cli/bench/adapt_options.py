@@ -1,0 +1,82 @@
+"""What an adaptation experiment is asked to do, and the requests that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tide_cli.bench.adapt_figures import NO_POOL, STATIC, TIDE
+from tide_cli.bench.requests import Request, read_requests
+from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """As on the command line. order: domains as their traffic comes; mixed: requests of all of them at the end.
+
+    general_requests, requests: of the general traffic and of each phase; piece: requests that an arm answers before the
+    next one's turn; held_out: prompts of a domain for measuring; measure_at: concurrencies, the first one counts most.
+    settings: of every arm.
+    """
+
+    workload: Path
+    order: tuple[str, ...]
+    general: tuple[str, ...] = ()
+    mixed: int = 0
+    general_requests: int = 96
+    requests: int = 64
+    piece: int = 8
+    held_out: int = 8
+    rounds: int = 3
+    max_tokens: int = 96
+    concurrency: int = 4
+    measure_at: tuple[int, ...] = (4,)
+    plain: bool = True
+    without_pool: bool = False
+    seed: int = 0
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return (STATIC, TIDE, NO_POOL) if self.without_pool else (STATIC, TIDE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "workload": str(self.workload), "settings": dict(self.settings)}
+
+
+@dataclass(frozen=True)
+class Script:
+    """general: what the first draft is trained on; phases: the traffic of every arm; measured: domain to the prompts
+    that are never traffic, GENERAL among them where there is general traffic."""
+
+    general: tuple[Request, ...]
+    phases: list[Phase]
+    measured: Mapping[str, list[Request]]
+
+    @classmethod
+    def of(cls, options: AdaptOptions) -> Script:
+        """Reads the workload; the same options give the same script. Raises UsageError."""
+
+        def read(name: str, held_out: int) -> tuple[list[Request], list[Request]]:
+            found = read_requests(options.workload, max_tokens=options.max_tokens, domains=[name])
+            return hold_out(name, found, held_out, options.seed)
+
+        measured, traffic = dict[str, list[Request]](), dict[str, list[Request]]()
+        for name in dict.fromkeys(options.order):
+            measured[name], traffic[name] = read(name, options.held_out)
+        general = [read(name, -(-options.held_out // len(options.general))) for name in options.general]
+        if general:
+            measured[GENERAL] = list(interleave([held_out for held_out, _ in general], options.held_out))
+        return cls(
+            interleave([rest for _, rest in general], options.general_requests) if general else (),
+            make_phases(traffic, options.order, options.requests, options.mixed),
+            measured,
+        )
+
+    def requests(self, options: AdaptOptions) -> int:
+        """To be sent in all; fewer where a domain's own draft is the final one."""
+        contestants = 3 + options.plain
+        measured = sum(map(len, self.measured.values())) * options.rounds * contestants * len(options.measure_at)
+        return len(self.general) + len(options.arms) * sum(len(phase.requests) for phase in self.phases) + measured

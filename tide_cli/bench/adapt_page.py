@@ -1,0 +1,136 @@
+"""The HTML report of `tide bench adapt`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tide_cli.bench import page
+from tide_cli.bench.adapt_figures import OWN, PLAIN, STATIC, TIDE
+from tide_cli.bench.adapt_table import reading
+from tide_cli.bench.plots import Series, bars, has_plots, lines
+from tide_cli.bench.shift import GENERAL
+
+_TERMS = (
+    "static: the draft that every arm began with; it is never trained again.",
+    "tide: the draft goes on learning from the traffic, in cycles, and is replaced when a candidate passes the gate. "
+    "In the comparison at the end it is the last draft.",
+    "own: the draft that was in service when the domain's traffic ended. plain: decoding without a draft.",
+    "Acceptance length: completion tokens per step of the served model, its own token included; 1 means that the draft "
+    "was of no use.",
+    "Output tok/s: completion tokens of all answers per second, the time for their prompts included.",
+    "The arms got the same requests in the same order, piece by piece in turns. Comparisons at the end are medians "
+    "over rounds in which every draft answered the same held-out prompts, the trainer idle; error bars are quartiles.",
+)
+_NAMES = {STATIC: "static", OWN: "own", TIDE: "tide", PLAIN: "plain"}
+
+
+def adapt_page(report: Mapping[str, Any]) -> str:
+    """report: what `tide bench adapt --json` prints."""
+    adapt, environment = report["adapt"], report["environment"]
+    names = [phase["name"] for phase in adapt["phases"]]
+    lead = (
+        f"{adapt['options']['settings'].get('target', 'The target')} on {environment['cpu']}: traffic of "
+        f"{', '.join(names) or 'no domain yet'}, one after another, against a draft that stands still and one that "
+        "learns."
+    )
+    return page.page("TIDE: a draft that follows the traffic", lead, _sections(report, adapt))
+
+
+def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[str]:
+    yield page.section("In short", page.items(reading(adapt)))
+    yield page.section("How to read this", page.items(_TERMS))
+    yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
+    yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))
+    yield page.section("The traffic, phase by phase", page.table(_PHASE_HEADER, _phase_rows(adapt)))
+    events = [(f"{one['wall_s']:,.0f} s", f"{one['tokens']:,}", one["text"]) for one in adapt["events"]]
+    yield page.section("What TIDE decided", page.table(("after", "tokens", "event"), events, kind="facts"))
+    facts = {name: value for name, value in adapt["options"].items() if name != "settings"}
+    settings = {f"setting {name}": value for name, value in adapt["options"]["settings"].items()}
+    yield page.section("Conditions", page.conditions(report["environment"], facts | settings))
+
+
+def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
+    points = adapt["series"]
+    marks = [(point["tokens"], point["phase_name"]) for point in points if point["piece"] == 0]
+    for figure, unit in (("al", "acceptance length"), ("tok_s", "output tok/s")):
+        curves = {
+            arm: [(point["tokens"], point["arms"][arm][figure]) for point in points if point["arms"][arm][figure]]
+            for arm in (points[0]["arms"] if points else ())
+        }
+        if curves:
+            svg = lines(curves, x_unit="completion tokens of TIDE's arm", unit=unit, marks=marks, dots=True)
+            yield page.plot(svg, f"{unit.capitalize()} of each piece of traffic; dotted: another domain begins.")
+    domains = _measured(adapt)
+    for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
+        at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
+        ratios = [
+            Series(words, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
+            for words, label in (("tide", "ratio"), ("own", "own_ratio"))
+        ]
+        shown = [one for one in ratios if any(value is not None for value in one.values)]
+        svg = bars(list(at), shown, unit="output tok/s, times static", at=1.0)
+        yield page.plot(svg, f"Against the static draft, {concurrency} requests at a time.")
+        normalised = [
+            Series(words, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
+            for words, label in (("static", "static_to_plain"), ("own", "own_to_plain"), ("tide", "tide_to_plain"))
+        ]
+        shown = [one for one in normalised if any(value is not None for value in one.values)]
+        if shown:
+            svg = bars(list(at), shown, unit="output tok/s, times plain", at=1.0)
+            yield page.plot(svg, f"Against decoding without a draft, {concurrency} requests at a time.")
+
+
+def _ends(at: Mapping[str, Mapping[str, Any]], label: str) -> tuple[list[float | None], list[float | None]]:
+    ends = [figures.get(f"{label}_spread") or (None, None) for figures in at.values()]
+    return [end[0] for end in ends], [end[1] for end in ends]
+
+
+def _measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
+
+
+_DOMAIN_HEADER = (
+    *("", "at a time", "rounds", "static tok/s", "own", "tide", "plain", "tide / static", "own / static"),
+    *("tide / plain", "static length", "own", "tide"),
+)
+
+
+def _domain_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    for name, figures in _measured(adapt).items():
+        for concurrency, at in figures["at"].items():
+            rates = [_form(at.get(f"{one}_tok_s"), ".1f") for one in _NAMES]
+            ratios = [_form(at.get(label), ".2f") for label in ("ratio", "own_ratio", "tide_to_plain")]
+            lengths = [_form(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE)]
+            yield name, concurrency, at["rounds"], *rates, *ratios, *lengths
+
+
+_PHASE_HEADER = (
+    *("", "arm", "tokens", "static length", "its length", "gain", "static tok/s", "its tok/s", "ratio"),
+    *("tokens to 90 %", "seconds", "back again after, tokens"),
+)
+
+
+def _phase_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    for phase in adapt["phases"]:
+        static = phase["arms"][STATIC]
+        for arm, live in phase["live"].items():
+            own, reached, again = phase["arms"][arm], live["to_90"] or {}, live["recovered"] or {}
+            yield (
+                phase["name"] + (f", visit {phase['visit'] + 1}" if phase["visit"] else ""),
+                arm,
+                f"{phase['tokens']:,}",
+                _form(static["late_al"], ".2f"),
+                _form(own["late_al"], ".2f"),
+                f"{live['gain']:+.2f}",
+                _form(static["late_tok_s"], ".1f"),
+                _form(own["late_tok_s"], ".1f"),
+                _form(live["late_ratio"], ".2f"),
+                _form(reached.get("tokens"), ",.0f"),
+                _form(reached.get("seconds"), ",.0f"),
+                _form(again.get("tokens"), ",.0f"),
+            )
+
+
+def _form(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

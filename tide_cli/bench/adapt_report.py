@@ -1,0 +1,77 @@
+"""The report of `tide bench adapt`, from its records alone; a half done one reports what there is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tide_cli.bench.adapt_figures import (
+    Measured,
+    Pass,
+    domain_figures,
+    identical,
+    phase_figures,
+    series,
+)
+from tide_cli.bench.shift import GENERAL
+
+_TOLD = ("cycle", "gate", "swap", "drift", "pool", "rollback", "trusted", "trainer_error")
+
+
+def adapt_figures(
+    options: Mapping[str, Any],
+    phases: Sequence[str],
+    arms: Sequence[str],
+    entries: Mapping[str, Sequence[Mapping[str, Any]]],
+    events: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """entries: kind -> records as `tide_cli.bench.adapt` writes them; events: rows of TIDE's journal, all of its life.
+
+    {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
+    phases (see `phase_figures`), series (see `series`), events: [{wall_s, tokens, kind, text}] of TIDE's arm,
+    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests}, final: {ARM: version},
+    options}.
+    """
+    passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])
+    kept = domains.pop(GENERAL, None)
+    points = series(passes, phases, arms)
+    general = entries.get("general_pass", ())
+    static = dict(entries["static"][0]) if entries.get("static") else {}
+    return {
+        "finished": bool(entries.get("finished")),
+        "domains": domains,
+        "general": kept,
+        "first_domain": _first_domain(phases, domains),
+        "phases": phase_figures(passes, phases, arms),
+        "series": points,
+        "events": _events(events, points, min((one.begun for one in passes), default=None)),
+        "identical": identical(passes, arms),
+        "static": {**static, "requests": sum(entry["requests"] for entry in general)},
+        "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},
+        "options": dict(options),
+    }
+
+
+def _first_domain(phases: Sequence[str], domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What became of the domain that the traffic left first: with its own draft, and with the last one."""
+    if not phases or phases[0] not in domains:
+        return None
+    figures = domains[phases[0]]
+    names = ("static_al", "own_al", "tide_al", "own_ratio", "ratio")
+    return {"name": phases[0]} | {name: figures[name] for name in names if name in figures}
+
+
+def _events(
+    events: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], begun: float | None
+) -> list[dict[str, Any]]:
+    """Those since the first piece began, each with the tokens of TIDE's arm up to then."""
+    if begun is None:
+        return []
+    found = []
+    for event in events:
+        wall = event["time"] - begun
+        if wall >= 0 and event["kind"] in _TOLD:
+            tokens = max((point["tokens"] for point in points if point["wall_s"] <= wall), default=0)
+            found.append({"wall_s": wall, "tokens": tokens, "kind": event["kind"], "text": event["text"]})
+    return found

@@ -1,0 +1,151 @@
+"""The arms of an experiment: appliances that stand side by side, on copies of one state folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tide_cli.bench.client import Answer, send_all
+from tide_cli.bench.engines import Appliance, bench_settings, running
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.requests import Request
+from tide_cli.errors import TideError, UsageError
+from tide_cli.hardware.cores import format_cores
+from tide_cli.settings import Settings
+from tide_cli.supervisor.appliance import check_settings
+from tide_cli.supervisor.control_client import ask
+
+_SETTLED = 6.0  # seconds without training after which none begins any more: the spool is looked at every 2 s
+_WARM_UP_TOKENS = 16
+# what belongs to one life of an appliance, or to one place
+_NOT_COPIED = ("run", "logs", "tmp", "lock", "*.sock")
+
+
+class Arms:
+    """Appliances below one folder, by name. On a CPU several may run at once: an engine without work sleeps."""
+
+    def __init__(self, folder: Path, common: Mapping[str, Any], interrupts: Interrupts) -> None:
+        """common: settings of every arm. Raises UsageError for settings that cannot be, or a machine with GPUs in use:
+        there two engines would not share what one of them has taken."""
+        self._folder, self._common, self._interrupts = folder, dict(common), interrupts
+        plan = check_settings(bench_settings(folder / "plan", **self._common)).plan
+        if plan.serve.device != "cpu":
+            raise UsageError(
+                "the arms cannot stand side by side on GPUs",
+                why="each engine takes all the memory that its plan gives it",
+                remedy="pass --gpus cpu",
+            )
+        # an engine has the same cores whether a trainer stands beside it or not
+        self._common["serve_cores"] = format_cores(plan.serve.cores)
+
+    def state(self, name: str) -> Path:
+        return self._folder / name
+
+    def settings(self, name: str, **own: Any) -> Settings:
+        return bench_settings(self.state(name), **{**self._common, **own})
+
+    @contextmanager
+    def standing(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Appliance]]:
+        """Start arms, each with settings of its own, and wait until they answer; ended when the block is left.
+
+        Inside, a signal raises KeyboardInterrupt.
+        """
+        with ExitStack() as stack:
+            arms = {
+                name: stack.enter_context(running(self.settings(name, **own), self._interrupts))
+                for name, own in wanted.items()
+            }
+            with self._interrupts.allowed():
+                for appliance in arms.values():
+                    appliance.watch(_ready)
+                yield arms
+
+    def copy(self, source: str, target: str) -> None:
+        """A copy of an arm that does not run: its drafts, spool, training state and journal. TideError without room."""
+        half = self.state(target + ".half")
+        try:
+            for leftover in (half, self.state(target)):
+                if leftover.exists():
+                    shutil.rmtree(leftover)
+            shutil.copytree(self.state(source), half, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+            half.rename(self.state(target))
+        except (OSError, shutil.Error) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise TideError(f"cannot copy {self.state(source)}", why=why) from None
+
+
+def short_cycles(**more: Any) -> dict[str, Any]:
+    """Settings that let an arm learn within minutes, each overruled by its TIDE_* in the environment; and `more`."""
+    chosen = {
+        "cycle_tokens": 3000,
+        "cycle_seconds": 60.0,
+        "held_out_share": 0.25,  # so that the first gate finds enough samples
+        "gate_samples": 32,
+    }
+    return {name: value for name, value in chosen.items() if f"TIDE_{name.upper()}" not in os.environ} | more
+
+
+def send(
+    appliance: Appliance,
+    requests: Sequence[Request],
+    concurrency: int,
+    *,
+    captured: bool,
+    on_answer: Callable[[Answer], None] | None = None,
+) -> list[Answer]:
+    """Answers in the order of the requests. TideError where not one was answered."""
+    answers = asyncio.run(
+        send_all(
+            appliance.url,
+            appliance.model,
+            requests,
+            concurrency=concurrency,
+            captured=captured,
+            on_answer=on_answer,
+        )
+    )
+    if all(answer.error for answer in answers):
+        appliance.watch(_ready)  # an engine that has ended says why
+        raise TideError("not one request was answered", why=answers[0].error)
+    return answers
+
+
+def warm_up(appliance: Appliance, request: Request) -> None:
+    """One short answer that is not measured: the first one of an engine's life is slow."""
+    send(appliance, [Request(request.messages, _WARM_UP_TOKENS)], 1, captured=False)
+
+
+def pause(appliance: Appliance, paused: bool) -> None:
+    """Let no training cycle begin, or let them begin again. Raises TideError."""
+    ask(appliance.settings.paths.socket, "POST", "/v1/train/pause", {"pause": paused})
+
+
+def settle(appliance: Appliance) -> int:
+    """After the traffic: let every cycle end that it has brought about, and its draft come into service; then pause.
+
+    Returns the served version.
+    """
+    quiet_since = time.monotonic()
+
+    def quiet(status: dict[str, Any]) -> bool:
+        nonlocal quiet_since
+        if status["training"]["running"] or not _ready(status):
+            quiet_since = time.monotonic()
+        return time.monotonic() - quiet_since >= _SETTLED
+
+    served = appliance.watch(quiet)["drafts"]["served"]
+    pause(appliance, True)  # it would cancel a cycle that runs
+    return int(served)
+
+
+def _ready(status: dict[str, Any]) -> bool:
+    trainer = status["children"].get("trainer")
+    if trainer is not None and trainer["state"] == "FATAL":
+        raise TideError("the trainer cannot go on", why=trainer["reason"], remedy="`tide logs trainer` may say why")
+    return status["state"] == "READY" and (trainer is None or trainer["state"] == "READY")

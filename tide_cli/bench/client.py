@@ -1,0 +1,191 @@
+"""Load: streamed chat completions with the time of every token, so many at a time or at given moments.
+
+SGLang's own `bench_serving` was the first choice. Its OpenAI chat backend lacks what is needed here: with streaming it
+gives no verify steps per request (only the server's mean since its start), it counts one inter-token gap for a chunk
+however many tokens speculation put into it, and all requests of a run share one body, so that none can have an id of
+its own, by which a measuring request is kept out of the spool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tide_cli.bench.requests import Request
+
+# The engine's plugin leaves requests out of the capture whose id starts so.
+NOT_CAPTURED = "tide-measure-"
+_ERROR_TEXT = 300  # characters of an engine's refusal that are kept
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for a request. Moments are seconds of time.monotonic().
+
+    sent: when the request left; first, last: when its first and its last token arrived, None where none did.
+    token_times: the arrival of every completion token; tokens that came together have the same.
+    verify_steps: of the target, None without speculation; drafts: proposed to it, at the most the engine may propose;
+    accepted_steps: how many verify steps accepted 0, 1, … drafts.
+    error: None, or why there is no whole answer; timed_out: whether that was the time limit.
+    """
+
+    request: Request
+    sent: float
+    first: float | None
+    last: float | None
+    token_times: tuple[float, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    verify_steps: int | None
+    text: str
+    error: str | None
+    drafts: int | None = None
+    accepted_steps: tuple[int, ...] = ()
+    timed_out: bool = False
+
+
+async def send_all(
+    url: str,
+    model: str,
+    requests: Sequence[Request],
+    *,
+    concurrency: int | None = None,
+    arrivals: Sequence[float] | None = None,
+    on_answer: Callable[[Answer], None] | None = None,
+    captured: bool = False,
+    timeout: float = 600.0,
+) -> list[Answer]:
+    """Send every request and return the answers in the order of the requests; failures are answers with an error.
+
+    url: the engine's, without /v1. concurrency: closed loop, the next request is sent when one is answered; arrivals:
+    open loop, request i is sent arrivals[i] seconds after the start whatever has been answered. captured: False keeps
+    the requests out of an appliance's spool. timeout: seconds of a whole request. Cancelling closes every connection,
+    which ends the requests in the engine as well. Raises ValueError unless exactly one of the two loops is chosen.
+    """
+    if (concurrency is None) == (arrivals is None):
+        raise ValueError("either concurrency or arrivals")
+    answers: dict[int, Answer] = {}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrency or 64)
+    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as http:
+
+        async def send(place: int) -> None:
+            answers[place] = answer = await _ask(http, model, requests[place], captured, timeout)
+            if on_answer:
+                on_answer(answer)
+
+        async def worker(places: Iterator[int]) -> None:
+            for place in places:
+                await send(place)
+
+        async def at(moment: float, place: int) -> None:
+            await asyncio.sleep(moment - time.monotonic())
+            await send(place)
+
+        async with asyncio.TaskGroup() as group:
+            if concurrency is not None:
+                places = iter(range(len(requests)))
+                for _ in range(min(concurrency, len(requests))):
+                    group.create_task(worker(places))
+            else:
+                begun = time.monotonic()
+                for place, (_, arrival) in enumerate(zip(requests, arrivals or (), strict=True)):
+                    group.create_task(at(begun + arrival, place))
+    return [answers[place] for place in range(len(requests))]
+
+
+class _Stream:
+    """One answer as it comes in."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.sent = time.monotonic()
+        self.times: list[float] = []
+        self.text: list[str] = []
+        self.usage: dict[str, Any] = {}
+        self.spec: dict[str, Any] = {}
+        self.finished: float | None = None
+
+    def take(self, event: dict[str, Any], now: float) -> None:
+        """One event of the stream, which arrived `now`. Raises _Refused for an error of the engine."""
+        if "error" in event:
+            raise _Refused(str(event["error"].get("message", event["error"]))[:_ERROR_TEXT])
+        self.spec = (event.get("sglext") or {}).get("spec_tokens_details") or self.spec
+        self.usage = event.get("usage") or self.usage
+        for choice in event.get("choices", ()):
+            delta = choice.get("delta") or {}
+            text = (delta.get("content") or "") + (delta.get("reasoning_content") or "")
+            if text:
+                self.text.append(text)
+                self._tokens_until(now)
+            if choice.get("finish_reason") is not None:
+                self.finished = now
+        if self.finished is not None:
+            self._tokens_until(self.finished)  # tokens without a text, such as the end of the answer
+
+    def _tokens_until(self, moment: float) -> None:
+        count = int(self.usage.get("completion_tokens", 0))
+        self.times += [moment] * (count - len(self.times))
+
+    def answer(self, error: str | None = None, *, timed_out: bool = False) -> Answer:
+        if error is None and self.finished is None:
+            error = "the answer broke off"
+        return Answer(
+            self.request,
+            self.sent,
+            self.times[0] if self.times else None,
+            self.times[-1] if self.times else None,
+            tuple(self.times),
+            int(self.usage.get("prompt_tokens", 0)),
+            int(self.usage.get("completion_tokens", 0)),
+            int(self.spec["spec_verify_ct"]) if self.spec else None,
+            "".join(self.text),
+            error,
+            int(self.spec["spec_num_proposed_drafts"]) if self.spec else None,
+            tuple(self.spec.get("spec_correct_drafts_histogram", ())),
+            timed_out,
+        )
+
+
+class _Refused(Exception):
+    pass
+
+
+async def _ask(http: httpx.AsyncClient, model: str, request: Request, captured: bool, timeout: float) -> Answer:
+    body = {
+        "model": model,
+        "messages": list(request.messages),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "return_spec_tokens_details": True,  # SGLang's own: verify steps and accepted drafts, before the end
+    }
+    if not captured:
+        body["rid"] = NOT_CAPTURED + uuid.uuid4().hex
+    stream = _Stream(request)
+    try:
+        async with asyncio.timeout(timeout), http.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.status_code != 200:
+                refusal = (await response.aread()).decode(errors="replace").strip()
+                raise _Refused(f"refused ({response.status_code}): {refusal[:_ERROR_TEXT]}")
+            rest = b""
+            async for piece in response.aiter_raw():
+                now = time.monotonic()
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data: {"):
+                        stream.take(json.loads(line[6:]), now)
+        return stream.answer()
+    except _Refused as error:
+        return stream.answer(str(error))
+    except TimeoutError:
+        return stream.answer(f"no whole answer within {timeout:g} s", timed_out=True)
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return stream.answer(str(error) or type(error).__name__)

@@ -1,0 +1,70 @@
+"""Which drafts a measurement compares: those of an appliance's state folder, or folders and hub ids."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tide_cli.drafts.manifest import WEIGHTS_FILE
+from tide_cli.drafts.store import DraftStore, parse_version, version_name
+from tide_cli.errors import UsageError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.journal import read_served
+
+
+def choose_drafts(paths: Paths, static: str | None, adapted: str | None) -> dict[str, dict[str, Any]]:
+    """{mode: {draft, sha256}} of static, and of adapted and policy where there is an adapted draft.
+
+    static, adapted: a version such as v0003 of the state folder, a folder or a hub id; None: its first version, and the
+    one that is or was served there, else the newest. draft is None where the target's own, or a fresh one, is meant.
+    Raises UsageError or TideError for a version that is not there.
+    """
+    store = DraftStore(paths.drafts)
+    versions = store.versions()
+    served = read_served(paths.database)
+    if versions:
+        newest = served if served in versions else versions[-1]
+        static = static or version_name(versions[0])
+        if adapted is None and newest != versions[0]:
+            adapted = version_name(newest)
+    found = {"static": _described(store, static)}
+    if adapted is not None:
+        found |= dict.fromkeys(("adapted", "policy"), _described(store, adapted))
+    return found
+
+
+def default_modes(drafts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    """Plain decoding and whatever there is a draft for."""
+    return "plain", *drafts
+
+
+def check_modes(modes: Sequence[str], known: Sequence[str], drafts: dict[str, dict[str, Any]], state: Path) -> None:
+    """Raises UsageError for a mode that is none, that is named twice, or that has no draft."""
+    for mode in modes:
+        if mode not in known:
+            raise UsageError(f"--modes: there is no mode {mode!r}", remedy=f"there are {', '.join(known)}")
+        if mode != "plain" and mode not in drafts:
+            raise UsageError(
+                f"there is no adapted draft to measure as {mode}",
+                why=f"{state / 'drafts'} holds none",
+                remedy="name an appliance with --state-dir, or a draft with --adapted",
+            )
+    if len(set(modes)) < len(modes):
+        raise UsageError(f"--modes {','.join(modes)} names one twice")
+
+
+def _described(store: DraftStore, wanted: str | None) -> dict[str, Any]:
+    if wanted is not None and re.fullmatch(r"v?\d+", wanted):
+        version = parse_version(wanted)
+        store.manifest(version)  # says that there is none
+        return {"draft": str(store.path(version)), "sha256": _digest(store.path(version) / WEIGHTS_FILE)}
+    weights = Path(wanted).expanduser() / WEIGHTS_FILE if wanted else None
+    return {"draft": wanted, "sha256": _digest(weights) if weights and weights.is_file() else None}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,169 @@
+"""What is measured: appliances on state folders of their own, and their end without a trace."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.engine.client import EngineClient
+from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.settings import Settings, load_settings
+from tide_cli.supervisor.appliance import outcome_error, read_outcome
+from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.detach import start_detached
+from tide_cli.supervisor.down import bring_down
+from tide_cli.supervisor.family import Mark, find_family
+from tide_cli.supervisor.ports import check_port
+from tide_cli.telemetry.prometheus import parse_page
+
+HOST = "127.0.0.1"
+_PORTS = range(20000, 30000)  # below those that the kernel gives to outgoing connections
+_LOOK_EVERY = 0.5  # seconds between two looks at the status
+_LONGEST_SILENCE = 120.0  # seconds a living supervisor may leave unanswered
+_MARGIN = 30.0  # seconds beyond the children's own bound until the supervisor is killed
+_FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
+_SPOOL_SIZE = 512 * 2**20  # bytes; a measurement stores little, and takes the whole size at once
+
+
+def bench_settings(folder: Path, config: Path | None = None, **chosen: Any) -> Settings:
+    """The user's own settings with `chosen` on top, on the state folder `folder` and a free port of the loopback.
+
+    config: the settings file, None for the default one. Raises UsageError.
+    """
+    fixed = {"state_dir": folder, "host": HOST, "port": free_port()}
+    return load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed, config)
+
+
+def free_port() -> int:
+    for port in random.sample(_PORTS, 100):
+        with suppress(UsageError):
+            check_port(HOST, port)
+            return port
+    raise TideError("no free port on the loopback", why=f"tried 100 of {_PORTS.start}-{_PORTS.stop - 1}")
+
+
+@contextmanager
+def state_folder(wanted: Path | None, keep: bool, prefix: str) -> Iterator[Path]:
+    """Yields `wanted`, which stays, or a temporary folder that is removed at the end unless `keep`."""
+    if wanted:
+        yield wanted.expanduser().absolute()
+        return
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
+
+
+class Appliance:
+    """A running appliance, seen through its control socket."""
+
+    def __init__(self, settings: Settings, process: subprocess.Popen[bytes]) -> None:
+        self.settings = settings
+        self.engine = EngineClient(settings.host, settings.port)
+        self._process = process
+
+    def watch(self, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Look at the status until it is `enough`, and return it. Raises TideError with the reason of an end."""
+        heard = time.monotonic()
+        while True:
+            silence, status = None, None
+            try:
+                status = self.status()
+                heard = time.monotonic()
+            except TideError as error:  # it is coming up, going down or very busy
+                silence = error
+            if status is not None and enough(status):
+                return status
+            try:
+                code = self._process.wait(timeout=_LOOK_EVERY)
+            except subprocess.TimeoutExpired:
+                if silence is not None and time.monotonic() - heard > _LONGEST_SILENCE:
+                    raise silence from None
+                continue
+            raise outcome_error(read_outcome(self.settings.paths) or {"reason": f"the supervisor ended ({code})"})
+
+    def status(self) -> dict[str, Any]:
+        return ask(self.settings.paths.socket, "GET", "/v1/status", timeout=10)
+
+    @property
+    def url(self) -> str:
+        """Base URL of the engine, without /v1."""
+        return self.engine.base_url
+
+    @property
+    def model(self) -> str:
+        """What a request must call the target."""
+        return str(self.status()["target"])
+
+    def wait_until_ready(self) -> dict[str, Any]:
+        """Until the engine has given a token and knows its round times, where the policy goes by them. TideError."""
+        return self.watch(lambda status: status["state"] == "READY")
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache, as soon as no request is running. Raises TideError."""
+        try:
+            answer = httpx.post(f"{self.url}/flush_cache?timeout={_FLUSH_TIMEOUT}", timeout=60, trust_env=False)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            raise TideError("the engine does not empty its prefix cache", why=str(error)) from None
+
+    def metrics(self) -> dict[str, float]:
+        """Name to value of the engine's Prometheus page; empty where it does not answer at the moment."""
+        try:
+            return parse_page(self.engine.metrics_text())
+        except httpx.HTTPError:
+            return {}
+
+    def memory(self) -> int:
+        """Bytes of main memory of all its processes; what several share is divided among them."""
+        total = 0
+        for stat in find_family(Mark.of(self.settings.paths.state)):
+            with suppress(psutil.Error):
+                total += psutil.Process(stat.pid).memory_full_info().pss
+        return total
+
+    def use_draft(self, version: int) -> None:
+        """Serve a version, whatever the gate says. Raises TideError."""
+        ask(self.settings.paths.socket, "POST", "/v1/drafts/use", {"version": version}, timeout=150)
+
+    def end(self, hurried: Callable[[], bool]) -> None:
+        """Stop in order, at once where `hurried`; returns when no process of it is left. Raises TideError if one is."""
+        self.engine.close()
+        deadline = time.monotonic() + self.settings.stop_timeout + _MARGIN
+        self._process.terminate()
+        killing = False
+        while self._process.poll() is None:
+            if hurried() and not killing:
+                self._process.terminate()  # the second signal tells the supervisor to kill
+                killing = True
+            if time.monotonic() > deadline:
+                self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_LOOK_EVERY)
+        # it has done this itself, unless it had to be killed
+        with suppress(NotRunningError):
+            bring_down(self.settings.paths, now=True)
+
+
+@contextmanager
+def running(settings: Settings, interrupts: Interrupts) -> Iterator[Appliance]:
+    """Start an appliance; when the block is left, however it is, nothing of it runs any more."""
+    appliance = Appliance(settings, start_detached(settings, bound=True))
+    try:
+        yield appliance
+    finally:
+        before = interrupts.count
+        appliance.end(hurried=lambda: interrupts.count > before)

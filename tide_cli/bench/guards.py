@@ -1,0 +1,139 @@
+"""Guards: bounds that a measurement must keep, as text such as `itl_p95<=1.05x`. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tide_cli.errors import UsageError
+
+_SHORT = {
+    "tok_s": "output_tok_s",
+    "al": "acceptance_length",
+    **{f"{name}_{part}": f"{name}_{part}_ms" for name in ("ttft", "itl", "e2e") for part in ("p50", "p95")},
+    "itl_p99": "itl_p99_ms",
+    "gap_p95": "gap_p95_ms",
+}
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_GUARD = re.compile(
+    r"(?:(?P<mode>\w+)\s*:)?\s*(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>\d+(?:\.\d*)?|\.\d+)"
+    r"\s*(?P<ratio>x(?:\s*(?P<to>\w+))?)?"
+)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`[MODE:]FIGURE<=NUMBER[x [MODE]]`.
+
+    figure: its full name; ratio: NUMBER is a multiple of the same figure of `to`, of the first mode where that is None;
+    `best` is the better one of plain and adapted in each round.
+    mode: whose figure it is, None for every one that it can be said of.
+    """
+
+    text: str
+    figure: str
+    sign: str
+    bound: float
+    ratio: bool
+    mode: str | None = None
+    to: str | None = None
+
+    def holds(self, value: float) -> bool:
+        return _COMPARE[self.sign](value, self.bound)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One guard at one place. value: the figure or the ratio there, None where there is none, which is not met."""
+
+    guard: str
+    where: str
+    value: float | None
+    met: bool
+
+    def words(self) -> str:
+        value = "there is no such figure" if self.value is None else f"{self.value:.3g}"
+        return f"{self.guard} is not met by {self.where}: {value}"
+
+
+def parse_guard(text: str) -> Guard:
+    """Raises UsageError."""
+    match = _GUARD.fullmatch(text.strip())
+    if not match:
+        raise UsageError(
+            f"--guard {text!r} is not a guard",
+            remedy="write for example 'itl_p95<=1.05x', 'adapted:tok_s>=1.1x static' or 'errors<=0'",
+        )
+    figure = _SHORT.get(match["figure"], match["figure"])
+    return Guard(text, figure, match["sign"], float(match["bound"]), bool(match["ratio"]), match["mode"], match["to"])
+
+
+def check_guards(
+    guards: Iterable[Guard], modes: Sequence[str], figures: Sequence[str], compared: Sequence[str]
+) -> None:
+    """Refuses guards that a measurement with these modes, figures and compared figures cannot answer. UsageError."""
+    for guard in guards:
+        known = compared if guard.ratio else figures
+        if guard.to == "best":
+            _check_best(guard, modes)
+        for mode in (guard.mode, guard.to):
+            if mode not in (None, "best") and mode not in modes:
+                raise UsageError(f"--guard {guard.text!r}: {mode} is not measured", why=f"only {', '.join(modes)} are")
+        if guard.figure not in known:
+            raise UsageError(
+                f"--guard {guard.text!r}: there is no figure {guard.figure}",
+                why=f"there are {', '.join(known)}",
+            )
+        to = guard.to or modes[0]
+        if guard.ratio and (guard.mode == to or len(modes) < 2):
+            raise UsageError(f"--guard {guard.text!r} compares {to} with itself")
+        if guard.figure.startswith("acceptance") and "plain" in (guard.mode, to if guard.ratio else None):
+            raise UsageError(
+                f"--guard {guard.text!r}: plain decoding has no {guard.figure}",
+                remedy=f"name another mode: '{guard.text.split('x')[0]}x static'" if guard.ratio else None,
+            )
+
+
+def _check_best(guard: Guard, modes: Sequence[str]) -> None:
+    """`best` is the better of plain decoding and of the adapted draft, and only the policy is held against it."""
+    if not {"policy", "plain", "adapted"} <= set(modes) or guard.mode not in (None, "policy"):
+        why = "only the policy is compared with the best of plain and adapted, where all three are measured"
+        raise UsageError(f"--guard {guard.text!r} cannot be answered", why=why)
+    if guard.figure != "output_tok_s":
+        raise UsageError(f"--guard {guard.text!r} cannot be answered", why="`best` is the best by output tok/s")
+
+
+def judge(
+    guards: Iterable[Guard], cells: Sequence[Mapping[str, Any]], ratios: Sequence[Mapping[str, Any]]
+) -> list[Finding]:
+    """Every guard at every cell it speaks of.
+
+    cells: {mode, where, FIGURE: value}; ratios: {mode, to, where, FIGURE: {median, …}}. `where` names load and mode.
+    """
+    first = cells[0]["mode"] if cells else None
+    found = []
+    for guard in guards:
+        if guard.ratio:
+            to = guard.to or first
+            for entry in ratios:
+                if entry["to"] == to and guard.mode in (None, entry["mode"]):
+                    value = (entry.get(guard.figure) or {}).get("median")
+                    found.append(_finding(guard, f"{entry['where']} against {to}", value))
+        else:
+            for cell in cells:
+                skipped = cell["mode"] == "plain" and guard.figure.startswith("acceptance")
+                if guard.mode in (None, cell["mode"]) and not skipped:
+                    found.append(_finding(guard, cell["where"], cell.get(guard.figure)))
+    return found
+
+
+def _finding(guard: Guard, where: str, value: float | None) -> Finding:
+    return Finding(guard.text, where, value, value is not None and guard.holds(value))

@@ -1,0 +1,96 @@
+"""From what a user asked for to what a matrix measures, and to the requests that it sends."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tide_cli.bench.drafts import check_modes, choose_drafts, default_modes
+from tide_cli.bench.matrix import MODES, Load, MatrixPlan
+from tide_cli.bench.requests import Request, draw, read_requests
+from tide_cli.errors import UsageError
+from tide_cli.settings import Settings
+from tide_cli.targets import describe, resolve_target
+
+
+def make_plan(
+    settings: Settings,
+    *,
+    workload: Path,
+    domains: Sequence[str] | None,
+    modes: Sequence[str] | None,
+    static: str | None,
+    adapted: str | None,
+    loads: Sequence[Load],
+    rounds: int,
+    requests: int,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    timeout: float,
+) -> MatrixPlan:
+    """settings: of the appliance whose target and drafts are measured. Raises UsageError or TideError."""
+    drafts = choose_drafts(settings.paths, static, adapted)
+    chosen = tuple(modes or default_modes(drafts))
+    check_modes(chosen, MODES, drafts, settings.paths.state)
+    plan = MatrixPlan(
+        target=settings.target,
+        target_revision=_revision(settings),
+        modes=chosen,
+        drafts={mode: drafts[mode] for mode in chosen if mode in drafts},
+        loads=tuple(loads),
+        rounds=rounds,
+        workload={"path": str(workload.expanduser().absolute()), "domains": list(domains or ()) or None},
+        requests=requests,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        timeout=timeout,
+    )
+    plan.workload["sha256"] = _digest(plan)
+    return replace(plan, requests=len(_drawn(plan)))
+
+
+def requests_of(plan: MatrixPlan) -> list[Request]:
+    """The requests of every pass. UsageError where the workload is not the one that was planned with."""
+    if _digest(plan) != plan.workload["sha256"]:
+        raise UsageError(
+            f"the workload {plan.workload['path']} has changed since the measurement began",
+            remedy="measure anew, without --resume",
+        )
+    return _drawn(plan)
+
+
+def _drawn(plan: MatrixPlan) -> list[Request]:
+    found = read_requests(
+        Path(plan.workload["path"]),
+        max_tokens=plan.max_tokens,
+        temperature=plan.temperature,
+        domains=plan.workload["domains"],
+    )
+    drawn = draw(found, plan.requests, plan.seed)
+    if len(drawn) < 2:
+        raise UsageError(f"{plan.workload['path']} holds one request", remedy="a measurement needs more")
+    return drawn
+
+
+def _digest(plan: MatrixPlan) -> str:
+    """Of what the workload's files hold, whatever they are called."""
+    path = Path(plan.workload["path"])
+    digest = hashlib.sha256()
+    try:
+        for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read the workload {path}", why=error.strerror) from None
+    return digest.hexdigest()
+
+
+def _revision(settings: Settings) -> str | None:
+    """The target's, as far as it is known before its files are fetched."""
+    target = resolve_target(settings.target, settings.paths)
+    if target.known and target.known.revision:
+        return target.known.revision
+    return describe(target.folder, target).revision if target.folder and target.folder.is_dir() else None

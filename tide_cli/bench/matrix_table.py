@@ -1,0 +1,100 @@
+"""The figures of `tide bench matrix` as a person reads them in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from tide_cli.bench.matrix import Load
+
+# (words, name, digits, unit's divisor)
+ROWS = (
+    ("output tok/s", "output_tok_s", 1, 1),
+    ("requests/s", "requests_s", 2, 1),
+    ("time to first token, ms, p50", "ttft_p50_ms", 0, 1),
+    ("  p95", "ttft_p95_ms", 0, 1),
+    ("inter-token latency, ms, p50", "itl_p50_ms", 1, 1),
+    ("  p95", "itl_p95_ms", 1, 1),
+    ("  p99", "itl_p99_ms", 1, 1),
+    ("end to end, ms, p50", "e2e_p50_ms", 0, 1),
+    ("  p95", "e2e_p95_ms", 0, 1),
+    ("acceptance length", "acceptance_length", 2, 1),
+    ("acceptance rate of drafts", "acceptance_rate", 2, 1),
+    ("KV cache in use, %, peak", "kv_use_peak", 1, 0.01),
+    ("memory, MiB", "memory", 0, 2**20),
+    ("GPU memory, MiB", "gpu_memory", 0, 2**20),
+    ("errors, time-outs among them", "errors", 0, 1),
+)
+
+
+def as_tables(matrix: Mapping[str, Any]) -> list[Table]:
+    """One table for each load: a column for each mode, its ratio to the first mode in brackets."""
+    loads = dict.fromkeys(load_of(cell) for cell in matrix["cells"])
+    return [_table(load, matrix) for load in loads]
+
+
+def load_of(cell: Mapping[str, Any]) -> Load:
+    return Load(cell["concurrency"], cell["rate"])
+
+
+def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
+    cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
+    first = cells[0]["mode"]
+    ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
+    rounds = cells[0]["rounds"]
+    table = Table(
+        title=f"{load.words()}, {cells[0]['requests'] // max(rounds, 1)} requests in each of {rounds} rounds",
+        caption=f"in brackets: times {first}, the median of the rounds" if len(cells) > 1 else None,
+        box=box.SIMPLE,
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("", no_wrap=True)
+    for cell in cells:
+        table.add_column(cell["mode"], justify="right", no_wrap=True)
+    for words, name, digits, unit in ROWS:
+        if any(cell.get(name) is not None for cell in cells):
+            table.add_row(words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
+    return table
+
+
+def _cell(cell: Mapping[str, Any], ratio: Mapping[str, Any] | None, name: str, digits: int, unit: float) -> str:
+    value = cell.get(name)
+    if value is None:
+        return "-"
+    if name == "errors":
+        return f"{value} / {cell['timeouts']}"
+    text = f"{value / unit:,.{digits}f}"
+    compared = (ratio or {}).get(name)
+    return f"{text} ({compared['median']:.2f})" if compared else text
+
+
+def reading(matrix: Mapping[str, Any]) -> list[str]:
+    """What the ratios say, one sentence for each load and mode, with how sure that is."""
+    first = matrix["cells"][0]["mode"] if matrix["cells"] else None
+    return [_sentence(entry) for entry in matrix["ratios"] if entry["to"] in (first, "best") and entry["output_tok_s"]]
+
+
+def _sentence(entry: Mapping[str, Any]) -> str:
+    ratio = entry["output_tok_s"]
+    to = "the better of plain and adapted in each round" if entry["to"] == "best" else entry["to"]
+    words = f"{entry['where']}: {ratio['median']:.2f} times the output of {to}"
+    words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {ratio['rounds']} rounds)"
+    interval = ratio.get("interval")
+    if interval and interval[0] <= 1.0 <= interval[1]:
+        words += ", which these few requests do not tell from no difference"
+    if entry.get("same_text") is not None and entry["same_text"] < 1:
+        words += f"; {entry['same_text']:.0%} of the answers are the same text"
+    return words
+
+
+def short(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def widest(cells: Sequence[Mapping[str, Any]], name: str) -> float:
+    """The largest value of a figure, 0 without one."""
+    return max((cell[name] for cell in cells if cell.get(name) is not None), default=0.0)

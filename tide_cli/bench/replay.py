@@ -1,0 +1,86 @@
+"""`tide replay`: a workload as traffic of a running appliance, at the moments of a trace where there is one."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tide_cli.bench.requests import Request, poisson_arrivals
+from tide_cli.errors import UsageError
+
+_COLUMNS = ("timestamp_s", "output_tokens")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A row of a trace. at: seconds from its beginning; output_tokens: how long the answer was."""
+
+    at: float
+    output_tokens: int
+
+
+def read_trace(path: Path) -> list[Arrival]:
+    """A CSV file with the columns timestamp_s and output_tokens, in order of time; other columns are ignored.
+
+    Raises UsageError naming the line.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            absent = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+            if absent:
+                raise UsageError(
+                    f"the trace {path} has no column {absent[0]}", remedy=f"it needs {', '.join(_COLUMNS)}"
+                )
+            found = [_arrival(path, rows.line_num, row) for row in rows]
+    except OSError as error:
+        raise UsageError(f"cannot read the trace {path}", why=error.strerror) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read the trace {path}", why=str(error)) from None
+    if not found:
+        raise UsageError(f"the trace {path} has no rows")
+    begun = found[0].at
+    for before, after in itertools.pairwise(found):
+        if after.at < before.at:
+            raise UsageError(f"the trace {path} is not in order of time", why=f"{after.at:g} follows {before.at:g}")
+    return [Arrival(one.at - begun, one.output_tokens) for one in found]
+
+
+def schedule(
+    requests: Sequence[Request],
+    *,
+    count: int | None,
+    trace: Sequence[Arrival] | None,
+    rate: float | None,
+    speed: float,
+    seed: int,
+) -> tuple[list[Request], list[float] | None]:
+    """(what is sent, the second at which each arrives); no seconds where neither a trace nor a rate is given.
+
+    count: requests in all, None for as many as the workload or the trace has. The workload begins again when it is
+    over. An answer may be as long as in the trace, but no longer than the request says. speed: 2 is twice as fast.
+    """
+    number = count or len(requests if trace is None else trace)
+    if trace is not None:
+        number = min(number, len(trace))
+    sent = list(itertools.islice(itertools.cycle(requests), number))
+    if trace is None:
+        return sent, None if rate is None else poisson_arrivals(number, rate * speed, seed)
+    lengths = [max(1, arrival.output_tokens) for arrival in trace[:number]]
+    sent = [replace(one, max_tokens=min(one.max_tokens, length)) for one, length in zip(sent, lengths, strict=True)]
+    return sent, [arrival.at / speed for arrival in trace[:number]]
+
+
+def _arrival(path: Path, line: int, row: dict[str, str]) -> Arrival:
+    try:
+        found = Arrival(float(row["timestamp_s"]), int(row["output_tokens"]))
+        if not 0 <= found.at < float("inf"):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{path}, line {line}", why="timestamp_s takes seconds, output_tokens a whole number"
+        ) from None
+    return found

@@ -1,0 +1,66 @@
+"""Results as they come: a JSON-lines file that an interrupted measurement goes on with.
+
+The first line says what is measured and under what; each further one is a finished part. A part is written whole, so
+that what an interruption cuts off is at most the last line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tide_cli.errors import TideError, UsageError
+
+
+class Results:
+    """An open file of results; `parts` are those that it holds."""
+
+    def __init__(self, path: Path, kind: str, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        self.path, self.kind, self.head, self.parts = path, kind, head, parts
+
+    @classmethod
+    def begin(cls, path: Path, kind: str, head: dict[str, Any]) -> Results:
+        """A new file. kind: which measurement. UsageError where there is one already or none can be made."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x") as file:
+                file.write(json.dumps({"bench": kind, **head}) + "\n")
+        except OSError as error:
+            if path.is_file():
+                remedy = f"go on with it with --resume {path}, or name another file"
+                raise UsageError(f"{path} exists already", remedy=remedy) from None
+            raise UsageError(f"cannot write {path}", why=error.strerror) from None
+        return cls(path, kind, head, [])
+
+    @classmethod
+    def resume(cls, path: Path, kind: str) -> Results:
+        """One that was begun before. UsageError where it is not that."""
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {path}", why=getattr(error, "strerror", None) or str(error)) from None
+        # what was being written when it ended has no line end
+        lines = text.split("\n")[:-1]
+        try:
+            head, *parts = [json.loads(line) for line in lines]
+            if head.pop("bench") != kind:
+                raise KeyError(kind)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise UsageError(
+                f"{path} is no file of `tide bench {kind}`", remedy="--resume takes what it kept"
+            ) from None
+        whole = sum(len(line.encode()) + 1 for line in lines)
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)
+        return cls(path, kind, head, parts)
+
+    def add(self, part: dict[str, Any]) -> None:
+        """One more finished part. TideError where it cannot be written."""
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(part) + "\n")
+        except OSError as error:
+            raise TideError(f"cannot write {self.path}", why=error.strerror) from None
+        self.parts.append(part)

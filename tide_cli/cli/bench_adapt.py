@@ -1,0 +1,140 @@
+"""`tide bench adapt`: what adaptation brings when the traffic changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import numbers
+from tide_cli.cli.output import complain, print_json
+from tide_cli.cli.progress import narrated
+from tide_cli.cli.where import Json
+from tide_cli.errors import UsageError
+
+
+@bench_app.command("adapt")
+def adapt(
+    workload: Annotated[Path, typer.Option("--workload", help="Folder with DOMAIN.jsonl files, OpenAI `messages`.")],
+    domains: Annotated[
+        str | None, typer.Option("--domains", help="Domains whose traffic comes one after another, e.g. code,sql.")
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order", help="Domains in the order of the traffic, some of them again, e.g. code,sql,code,sql."
+        ),
+    ] = None,
+    general: Annotated[
+        str | None,
+        typer.Option("--general", help="Domains that the static draft is trained on.", show_default="no training"),
+    ] = None,
+    mixed: Annotated[int, typer.Option("--mixed", min=0, help="Requests of all domains mixed, at the end.")] = 0,
+    general_requests: Annotated[
+        int, typer.Option("--general-requests", min=1, help="Requests of the general traffic.")
+    ] = 96,
+    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests of each phase, for each arm.")] = 64,
+    piece: Annotated[int, typer.Option("--piece", min=1, help="Requests that an arm answers in its turn.")] = 8,
+    held_out: Annotated[int, typer.Option("--held-out", min=1, help="Prompts of each domain for measuring.")] = 8,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of measuring the final drafts.")] = 3,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens of an answer at most.")] = 96,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
+    measure_at: Annotated[
+        str | None,
+        typer.Option("--measure-at", help="Requests at a time in the end, e.g. 4,1.", show_default="--concurrency"),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain/--no-plain", help="Measure decoding without a draft, too.")] = True,
+    without_pool: Annotated[
+        bool, typer.Option("--without-pool", help="A third arm that learns but never tries kept drafts.")
+    ] = False,
+    target: Annotated[
+        str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")
+    ] = "smollm2-135m",
+    draft: Annotated[
+        str | None, typer.Option("--draft", help="EAGLE3 draft to begin with.", show_default="the target's own")
+    ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")] = "auto",
+    speculation: Annotated[
+        str, typer.Option("--speculation", help="on, auto or a number of draft steps, as in `tide up`.")
+    ] = "on",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the prompts' order and of the training.")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder",
+            help="Where everything is kept; an interrupted run goes on from there.",
+            show_default="temporary folder",
+        ),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
+    json: Json = False,
+) -> None:
+    """The same shifting traffic against a draft that stands still and one that learns, on this machine.
+
+    A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
+    prompts that were never traffic. Settings of the arms come from TIDE_* as for `tide up`. With the embedded target on
+    two cores count on half an hour for four domains.
+    """
+    from tide_cli.bench.adapt import run_adapt
+    from tide_cli.bench.adapt_options import AdaptOptions
+    from tide_cli.bench.report import busy_warning, take_environment
+
+    names = _names("--order", order) or _names("--domains", domains)
+    if not names:
+        raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
+    if speculation == "off":
+        raise UsageError("--speculation off leaves nothing to adapt")
+    settings: dict[str, Any] = {"target": target, "dtype": dtype, "speculation": speculation, "seed": seed}
+    options = AdaptOptions(
+        workload=workload.absolute(),
+        order=names,
+        general=_names("--general", general),
+        mixed=mixed,
+        general_requests=general_requests,
+        requests=requests,
+        piece=piece,
+        held_out=held_out,
+        rounds=rounds,
+        max_tokens=max_tokens,
+        concurrency=concurrency,
+        measure_at=tuple(map(int, numbers(measure_at or str(concurrency), "--measure-at", whole=True))),
+        plain=plain,
+        without_pool=without_pool,
+        seed=seed,
+        settings=tuple((settings | ({"draft": draft} if draft else {})).items()),
+    )
+    environment = take_environment()
+    if warning := busy_warning(environment):
+        complain([warning])
+    try:
+        with narrated() as progress:
+            report = run_adapt(options, folder, environment, progress)
+    except KeyboardInterrupt:
+        again = f"the same command goes on from {folder}" if folder else "nothing is left behind"
+        complain([f"interrupted: {again}"])
+        raise
+    if html is not None:
+        from tide_cli.bench.adapt_page import adapt_page
+        from tide_cli.bench.page import write_page
+
+        write_page(html, adapt_page(report))
+    if json:
+        print_json(report)
+        return
+    from rich.console import Console
+
+    from tide_cli.bench.adapt_table import as_tables
+
+    Console().print(as_tables(report["adapt"]))
+
+
+def _names(flag: str, text: str | None) -> tuple[str, ...]:
+    """'code,sql' -> ('code', 'sql'). Raises UsageError for an empty name or one that is a path."""
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.split(","))
+    if any(not name or "/" in name or name.startswith(".") for name in names):
+        raise UsageError(f"{flag}: {text!r} names no domains", remedy="write for example code,sql")
+    return names

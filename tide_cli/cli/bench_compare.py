@@ -1,0 +1,60 @@
+"""`tide bench compare`: two reports of one measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import Guards, verdict
+from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.where import Json
+from tide_cli.errors import UsageError
+
+
+@bench_app.command("compare")
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A.json", help="What a bench printed with --json.")],
+    after: Annotated[Path, typer.Argument(metavar="B.json", help="The same bench, later or elsewhere.")],
+    guard: Guards = None,
+    json: Json = False,
+) -> int:
+    """Two reports of one bench side by side: every figure that both have, and what was not the same.
+
+    A guard with x bounds B / A, one without bounds B: 'tok_s>=0.98x', 'errors<=0'.
+    """
+    from dataclasses import asdict
+
+    from tide_cli.bench.compare import changed_conditions, compare, judge_differences, read_report
+    from tide_cli.bench.guards import parse_guard
+
+    guards = [parse_guard(text) for text in guard or ()]
+    reports = [read_report(path) for path in (before, after)]
+    differences = compare(*reports)
+    if not differences:
+        raise UsageError(f"{before} and {after} have no figure in common")
+    findings = judge_differences(guards, differences)
+    changed = changed_conditions(*reports)
+    if changed:
+        complain(["not the same conditions:", *changed])
+    if json:
+        print_json(
+            {
+                "changed": changed,
+                "figures": [asdict(one) | {"ratio": one.ratio} for one in differences],
+                "guards": [asdict(finding) | {"words": finding.words()} for finding in findings],
+            }
+        )
+    else:
+        rows = [
+            (one.where or "-", one.figure, f"{one.before:,.4g}", f"{one.after:,.4g}", _times(one.ratio))
+            for one in differences
+        ]
+        print_table(("where", "figure", "A", "B", "B / A"), rows)
+    return verdict([asdict(finding) | {"words": finding.words()} for finding in findings])
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"

@@ -1,0 +1,224 @@
+"""`tide bench matrix`: what speculation and adaptation bring on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import (
+    Domains,
+    Guards,
+    MaxTokens,
+    Seed,
+    Temperature,
+    Timeout,
+    chosen_loads,
+    names,
+    verdict,
+)
+from tide_cli.cli.output import complain, print_json
+from tide_cli.cli.progress import progress
+from tide_cli.cli.where import Config, Json, StateDir, settings_for
+from tide_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tide_cli.bench.guards import Guard
+    from tide_cli.bench.matrix import MatrixPlan
+    from tide_cli.bench.requests import Request
+    from tide_cli.bench.results import Results
+
+Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")]
+
+
+@bench_app.command("matrix")
+def matrix(
+    workload: Annotated[
+        Path | None,
+        typer.Option(
+            "--workload",
+            help="Requests: JSONL with OpenAI `messages`, or a folder of DOMAIN.jsonl.",
+            show_default=False,
+        ),
+    ] = None,
+    domains: Domains = None,
+    modes: Annotated[
+        str | None,
+        typer.Option(
+            "--modes", metavar="A,B", help="Among plain, static, adapted, policy.", show_default="what has a draft"
+        ),
+    ] = None,
+    static: Annotated[
+        str | None,
+        typer.Option("--static", metavar="DRAFT", help="Version, folder or hub id.", show_default="the first version"),
+    ] = None,
+    adapted: Annotated[
+        str | None,
+        typer.Option("--adapted", metavar="DRAFT", help="Version, folder or hub id.", show_default="the served one"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="As for `tide up`.", show_default="that of the settings")
+    ] = None,
+    concurrency: Annotated[
+        str | None, typer.Option("--concurrency", metavar="N,M", help="Requests at a time.", show_default="1,4")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="R,S", help="Requests a second, at random, instead.", show_default="none"),
+    ] = None,
+    requests: Annotated[int, typer.Option("--requests", min=2, help="Requests in each pass.")] = 16,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Passes of each mode under each load.")] = 3,
+    max_tokens: MaxTokens = 64,
+    temperature: Temperature = 0.0,
+    timeout: Timeout = 300.0,
+    seed: Seed = 0,
+    guard: Guards = None,
+    html: Page = None,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", help="Where finished passes are kept.", show_default="until the end, in the cache"),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="FILE", help="Go on with kept passes.", show_default="none")
+    ] = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """The same requests by plain decoding, the static draft, the adapted draft and the policy, in turns.
+
+    The drafts are those of the appliance on --state-dir unless --static and --adapted say otherwise; it is left alone,
+    and must not serve meanwhile on the same devices. Engines are started in temporary folders and ended in any case.
+    """
+    from tide_cli.bench.guards import check_guards, parse_guard
+    from tide_cli.bench.matrix import COMPARED, GUARDED, MatrixPlan
+    from tide_cli.bench.matrix_plan import make_plan, requests_of
+    from tide_cli.bench.report import busy_warning, take_environment
+    from tide_cli.bench.results import Results
+    from tide_cli.supervisor.lock import is_locked
+
+    guards = [parse_guard(text) for text in guard or ()]
+    if resume is None:
+        if workload is None:
+            raise UsageError("--workload is missing", remedy="name a JSONL file or a folder, or --resume a measurement")
+        settings = settings_for(state_dir, config, target=target)
+        plan = make_plan(
+            settings,
+            workload=workload,
+            domains=names(domains, "--domains"),
+            modes=names(modes, "--modes"),
+            static=static,
+            adapted=adapted,
+            loads=chosen_loads(concurrency, rate),
+            rounds=rounds,
+            requests=requests,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seed=seed,
+            timeout=timeout,
+        )
+        check_guards(guards, plan.modes, GUARDED, COMPARED)
+        environment = take_environment()
+        name = f"matrix-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+        kept = Results.begin(
+            results or settings.paths.cache / "bench" / name,
+            "matrix",
+            {"plan": plan.to_json(), "environment": environment},
+        )
+        if is_locked(settings.paths.lock):
+            complain([f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"])
+        elif warning := busy_warning(environment):
+            complain([warning])
+    else:
+        fixed = {
+            "--workload": workload,
+            "--domains": domains,
+            "--modes": modes,
+            "--static": static,
+            "--adapted": adapted,
+            "--target": target,
+            "--concurrency": concurrency,
+            "--rate": rate,
+            "--results": results,
+        }
+        if given := [name for name, value in fixed.items() if value is not None]:
+            raise UsageError(f"{given[0]} has no effect with --resume", why="it goes on with what was begun")
+        kept = Results.resume(resume, "matrix")
+        plan = MatrixPlan.from_json(kept.head["plan"])
+        check_guards(guards, plan.modes, GUARDED, COMPARED)
+    _measure(plan, requests_of(plan), kept, config, named=results is not None)
+    report = _report(plan, kept, guards)
+    _show(report, html, json)
+    if results is None and resume is None:
+        kept.path.unlink()
+    return verdict(report["matrix"]["guards"])
+
+
+def _measure(plan: MatrixPlan, requests: Sequence[Request], kept: Results, config: Path | None, *, named: bool) -> None:
+    """named: whether the file of results is the user's own, which stays even when it is empty."""
+    from tide_cli.bench.matrix_run import run_matrix
+
+    try:
+        with progress("measuring") as tick:
+            run_matrix(plan, requests, kept, config, lambda line: complain([line]), tick)
+    except BaseException as error:
+        if not kept.parts and not named:
+            kept.path.unlink()
+        else:
+            passes = plan.rounds * len(plan.modes) * len(plan.loads)
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped"
+            complain(
+                [
+                    f"{stopped}: no engine is left behind, and {len(kept.parts)} of {passes} passes are kept",
+                    f"`tide bench matrix --resume {kept.path}` goes on",
+                ]
+            )
+        raise
+
+
+def _report(plan: MatrixPlan, kept: Results, guards: Sequence[Guard]) -> dict[str, Any]:
+    """{environment, matrix: {plan, domains, missing, cells, ratios, guards}}."""
+    from dataclasses import asdict
+
+    from tide_cli.bench.guards import judge
+    from tide_cli.bench.matrix import Pass, figures
+    from tide_cli.bench.report import make_report
+
+    passes = [Pass.from_json(part) for part in kept.parts]
+    found = figures(plan, passes)
+    findings = judge(guards, found["cells"], found["ratios"])
+    domains = sorted({answer.request.domain or "-" for one in passes for answer in one.answers})
+    return make_report(
+        kept.head["environment"],
+        matrix={
+            "plan": plan.to_json(),
+            "domains": domains,
+            **found,
+            "guards": [asdict(finding) | {"words": finding.words()} for finding in findings],
+        },
+    )
+
+
+def _show(report: dict[str, Any], html: Path | None, json: bool) -> None:
+    from rich.console import Console
+
+    from tide_cli.bench.matrix_table import as_tables, reading
+
+    if html is not None:
+        from tide_cli.bench.matrix_page import matrix_page
+        from tide_cli.bench.page import write_page
+
+        write_page(html, matrix_page(report))
+        complain([f"the report is {html}"])
+    if json:
+        print_json(report)
+        return
+    console = Console()
+    for table in as_tables(report["matrix"]):
+        console.print(table)
+    for sentence in reading(report["matrix"]):
+        console.print(sentence, highlight=False, soft_wrap=True)

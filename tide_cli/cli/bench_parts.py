@@ -1,0 +1,204 @@
+"""`tide bench capture`, `swap`, `train` and `profile`: each part of TIDE, with the other side in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tide_cli.cli.bench import bench_app
+from tide_cli.cli.load_options import numbers
+from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.progress import narrated
+from tide_cli.cli.where import Json
+
+Target = Annotated[str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")]
+Workload = Annotated[
+    Path | None,
+    typer.Option("--workload", help="Prompts: JSONL with OpenAI `messages`, or a folder.", show_default="generated"),
+]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Rounds; each takes every side once.")]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=8, help="Tokens of an answer at most.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choice of prompts.")]
+
+
+@bench_app.command("capture")
+def capture(
+    workload: Workload = None,
+    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests of a pass.")] = 16,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
+    rounds: Rounds = 5,
+    max_tokens: MaxTokens = 64,
+    target: Target = "smollm2-135m",
+    dtype: Dtype = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """What storing the traffic's hidden states costs the traffic: capture on and off, in turns."""
+    from tide_cli.bench.capture import OFF, ON, CaptureBench
+    from tide_cli.bench.load import load_requests
+
+    wanted = load_requests(workload, requests, max_tokens, seed)
+    bench = CaptureBench(wanted, concurrency, rounds, {"target": target, "dtype": dtype})
+    found = _measured("capture", bench.run, json)
+    if found is None:
+        return
+    names = ("output_tok_s", "itl_p50_ms", "itl_p95_ms", "ttft_p50_ms", "acceptance_length")
+    rows = [(name, *(_figure(found[side][name]) for side in (ON, OFF))) for name in names]
+    print_table(("", "capture on", "capture off"), rows)
+    print()
+    print(f"throughput on / off  {_spread(found, 'throughput_ratio')}")
+    print(f"p95 inter-token latency on / off  {_spread(found, 'itl_p95_ratio')}")
+    print(
+        f"{found['rounds']} rounds, {found['requests']} requests each; {found['errors']} failed, {found['same']} of "
+        f"{found['requests']} answers the same text; {found['stored_tokens']:,} tokens stored, "
+        f"{found['dropped_requests']} requests dropped"
+    )
+
+
+@bench_app.command("swap")
+def swap(
+    workload: Workload = None,
+    streams: Annotated[int, typer.Option("--streams", min=1, max=64, help="Requests that run at once.")] = 4,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two swaps.")] = 1.5,
+    rounds: Rounds = 3,
+    max_tokens: MaxTokens = 192,
+    target: Target = "smollm2-135m",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Whether running requests notice a swap of the draft: failures, changed texts, added pauses.
+
+    Texts are compared with those of the same requests without swaps, which asks for float32 on a CPU.
+    """
+    from tide_cli.bench.load import load_requests
+    from tide_cli.bench.swap import SwapBench
+
+    wanted = load_requests(workload, streams, max_tokens, seed)
+    found = _measured("swap", SwapBench(wanted, rounds, every, {"target": target, "dtype": dtype}).run, json)
+    if found is None:
+        return
+    rows = (
+        ("requests that failed", found["failed_requests"]),
+        ("texts as without swaps", "all" if found["identical"] else "not all"),
+        ("swaps under running streams", found["swaps"]),
+        ("swaps refused", found["refused_swaps"]),
+        ("pause that a swap adds, median", f"{_spread(found, 'added_gap_ms', '.0f')} ms"),
+        ("longest", f"{found['added_gap_max_ms']:.0f} ms"),
+        ("usual pause between two arrivals", f"{found['usual_gap_ms']:.0f} ms"),
+        ("99 % of them below", f"{found['usual_gap_p99_ms']:.0f} ms"),
+    )
+    print_table((f"{found['streams']} streams, {found['rounds']} rounds", ""), rows)
+
+
+@bench_app.command("train")
+def train(
+    samples: Annotated[
+        Path | None,
+        typer.Option("--samples", help="A folder made by `tide spool export`.", show_default="made-up samples"),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=4, max=10000, help="Made-up samples.")] = 32,
+    rounds: Rounds = 3,
+    target: Target = "smollm2-135m",
+    json: Json = False,
+) -> None:
+    """TIDE's trainer beside SpecForge's own command line: the same samples, draft and cores, in turns.
+
+    Each goes over all samples twice, and the second time counts. Without a GPU SpecForge's Triton loss is replaced by
+    the same sum in plain torch; all else of it is as it comes.
+    """
+    from tide_cli.bench.train import TrainBench
+
+    found = _measured("train", TrainBench(rounds, count, samples, {"target": target}).run, json)
+    if found is None:
+        return
+    rows = (
+        ("TIDE, tokens/s", _spread(found, "tokens_s", ".0f"), found["steps"]),
+        ("SpecForge, tokens/s", _spread(found, "specforge_tokens_s", ".0f"), found["specforge_steps"]),
+        ("TIDE / SpecForge", _spread(found, "ratio"), ""),
+    )
+    print_table(("", "median (quartiles)", "steps"), rows)
+    print(
+        f"{found['rounds']} rounds, {found['tokens']:,} tokens ({found['samples']} samples), {found['threads']} "
+        f"threads, {found['dtype']}, {found['depths']} depths; SpecForge's batches are "
+        f"{found['specforge_batch_size']} samples, TIDE's at most {found['batch_tokens']} tokens"
+    )
+
+
+@bench_app.command("profile")
+def profile(
+    workload: Workload = None,
+    batches: Annotated[
+        str, typer.Option("--batches", metavar="N,M", help="Requests that decode together.")
+    ] = "1,2,4,8",
+    rounds: Rounds = 3,
+    max_tokens: MaxTokens = 64,
+    draft: Annotated[
+        str | None, typer.Option("--draft", help="EAGLE3 draft to measure with.", show_default="the target's own")
+    ] = None,
+    target: Target = "smollm2-135m",
+    dtype: Dtype = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """What the speculation policy expects by batch size, from measured round times, and what comes out.
+
+    A target without a published draft has one that nobody has trained: little of it is accepted, which tells the costs
+    but not what a good draft would bring.
+    """
+    from tide_cli.bench.load import load_requests
+    from tide_cli.bench.profile import ProfileBench
+
+    sizes = [int(size) for size in numbers(batches, "--batches", whole=True)]
+    wanted = load_requests(workload, max(sizes), max_tokens, seed)
+    settings = {"target": target, "dtype": dtype, "draft": draft}
+    found = _measured("profile", ProfileBench(wanted, sizes, rounds, settings).run, json)
+    if found is None:
+        return
+    rows = [
+        (
+            one["batch"],
+            f"{one['plain_round_ms']:.1f}",
+            f"{one['round_ms']:.1f}",
+            f"{one['acceptance_length']:.2f}",
+            f"{one['predicted']:.2f}",
+            f"{one['measured']:.2f} ({one['spread'][0]:.2f}–{one['spread'][1]:.2f})",
+            f"{one['error']:+.1%}",
+        )
+        for one in found["batches"]
+    ]
+    header = ("batch", "plain round ms", "round ms", "acceptance length", "expected", "measured speed-up", "error")
+    print_table(header, rows)
+    print(f"error of the magnitude {found['mean_error']:.1%} on average, {found['max_error']:.1%} at most")
+
+
+def _measured(name: str, run: Callable[[Any], dict[str, Any]], json: bool) -> dict[str, Any] | None:
+    """The figures, or None after they were printed as JSON with what they were taken under."""
+    from tide_cli.bench.report import busy_warning, make_report, take_environment
+
+    environment = take_environment()
+    if warning := busy_warning(environment):
+        complain([warning])
+    try:
+        with narrated() as progress:
+            found = run(progress)
+    except KeyboardInterrupt:
+        complain(["interrupted: nothing is left behind"])
+        raise
+    if json:
+        print_json(make_report(environment, **{name: found}))
+        return None
+    return found
+
+
+def _spread(found: dict[str, Any], name: str, form: str = ".3f") -> str:
+    low, high = found["spread"][name]
+    return f"{found[name]:{form}} ({low:{form}}–{high:{form}})"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
