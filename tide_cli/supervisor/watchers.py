@@ -162,6 +162,7 @@ class Watchers:
                 if self.seen.figures is not None and looks % _ASK_EVERY == 1:
                     self._ask_plugin(watched)
             else:
+                self._meter = LoadMeter()  # the next engine counts from nothing
                 self.seen = Seen(devices=self.seen.devices)
             if looks % _DEVICES_EVERY == 0:
                 self.seen = replace(self.seen, devices=self._devices.look())

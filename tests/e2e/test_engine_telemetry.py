@@ -1,0 +1,115 @@
+"""What status, history and metrics say of the real engine, against its own answers, the index and the draft store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from engines import Appliance
+
+from tide_cli.drafts.store import DraftStore
+from tide_cli.engine.client import EngineClient
+from tide_cli.spool.reader import SpoolReader
+from tide_cli.supervisor.control_client import ask
+from tide_cli.telemetry.exporter import CONTENT_TYPE
+from tide_cli.telemetry.figures import EngineCounters, read_engine
+from tide_cli.telemetry.history import read_history
+from tide_cli.telemetry.prometheus import parse_page
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+TOKENS = 24
+WITHIN = 30.0  # seconds; all of it is there after two looks of the supervisor
+
+
+def until(found: Callable[[], Any]) -> Any:
+    """The first value that is not None."""
+    deadline = time.monotonic() + WITHIN
+    while (value := found()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return value
+
+
+def test_figures_are_those_of_their_sources(appliance: Appliance, prompt_ids: list[list[int]]) -> None:
+    engine = EngineClient("127.0.0.1", appliance.port)
+    socket = appliance.state / "control.sock"
+    begun = int(time.time())
+    before = read_engine(engine.metrics_text())[1]
+    answers = appliance.greedy(prompt_ids[:3], TOKENS, 3, "telemetry")
+    infos = [answer["meta_info"] for answer in answers]
+    output = sum(info["completion_tokens"] for info in infos)
+    prompts = sum(info["prompt_tokens"] for info in infos)
+
+    def counted() -> EngineCounters | None:
+        """SGLang's counters, once they have all of these tokens; TIDE may have asked for one of its own meanwhile."""
+        now = read_engine(engine.metrics_text())[1]
+        return now if now.output - before.output >= output else None
+
+    after = until(counted)
+    assert after.output - before.output - output <= 1
+    assert 0 <= after.input - before.input - prompts <= 1
+
+    def recorded() -> float | None:
+        rows = read_history(appliance.state / "history.db", begun - 1, time.time() + 1, 1)
+        told = sum(row.observed.output for row in rows if row.observed)
+        return told if told >= output else None
+
+    assert until(recorded) - output <= 2  # the second before may be in it
+
+    status = ask(socket, "GET", "/v1/status")
+    rates = [info["completion_tokens"] / info["spec_verify_ct"] for info in infos]
+    assert min(rates) - 0.5 <= status["load"]["acceptance_length"] <= max(rates) + 0.5
+    assert 0 < status["load"]["output_tok_s"] <= output
+    figures = read_engine(engine.metrics_text())[0]
+    assert (status["load"]["running"], status["load"]["queued"]) == (figures.running, figures.queued) == (0, 0)
+    assert status["load"]["kv_use"] == figures.kv_use
+    assert 0 < status["load"]["ttft_ms"]["p50"] <= status["load"]["ttft_ms"]["p95"]
+    assert 0 < status["load"]["itl_ms"]["p50"] <= status["load"]["itl_ms"]["p95"]
+    assert status["devices"][0]["memory_total"] == psutil.virtual_memory().total
+
+    (state,) = engine.tide_states()
+    assert status["drafts"]["served"] == state["draft_version"]
+    assert status["drafts"]["latest"] == DraftStore(appliance.state / "drafts").latest()
+
+    def stored() -> dict[str, Any] | None:
+        spool = ask(socket, "GET", "/v1/status")["spool"]
+        totals = SpoolReader.open(appliance.state / "spool").totals()
+        return spool if {name: spool.get(name) for name in totals} == totals else None
+
+    spool = until(stored)
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://tide") as client:
+        answer = client.get("/metrics")
+        history = json.loads(client.get("/v1/history", params={"since": 60}).text)
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    metrics = parse_page(answer.text)
+    assert metrics["tide_spool_samples_total"] == spool["samples"]
+    assert metrics["tide_spool_tokens_total"] == spool["tokens"]
+    assert metrics["tide_served_draft_version"] == state["draft_version"]
+    assert (metrics["tide_ready"], metrics["tide_draft_on_trial"]) == (1, 0)
+    assert history["rows"][-1]["version"] == state["draft_version"]
+    assert history["rows"][-1]["dropped"] == sum(n for name, n in spool.items() if name.startswith("dropped_"))
+    engine.close()
+
+
+def test_acceptance_by_position_is_that_of_the_engine(appliance: Appliance) -> None:
+    """The supervisor asks the engine every ten seconds; one draft has been served since its start."""
+    engine = EngineClient("127.0.0.1", appliance.port)
+
+    def the_same() -> dict[str, Any] | None:
+        (state,) = engine.tide_states()
+        judged, accepted = state["speculation"]["judged"], state["speculation"]["accepted"]
+        rates = [round(hits / seen, 4) if seen else None for hits, seen in zip(accepted, judged, strict=True)]
+        live = ask(appliance.state / "control.sock", "GET", "/v1/status")["live"]
+        return live if live["by_position"] == rates else None
+
+    live = until(the_same)
+    assert live["by_position"][0] is not None
+    assert live["draft_steps"] in range(len(live["by_position"]) + 1)
+    assert live["why"]
+    engine.close()
