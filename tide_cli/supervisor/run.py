@@ -69,6 +69,7 @@ from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
+_MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
 _ANSWER_WITHIN = 120.0  # seconds the holder of a ticket waits
 
@@ -130,8 +131,8 @@ class Supervisor:
         return read_events(self._paths.database, after=after, newest=newest)
 
     def history(self, since: float, step: str) -> dict[str, Any]:
-        """The last `since` seconds; see `take_history`."""
-        return take_history(self._paths, since, step)
+        """The last `since` seconds in a bounded number of rows; see `take_history`."""
+        return take_history(self._paths, since, step, _MOST_ROWS)
 
     def metrics(self) -> bytes:
         """TIDE's own, in Prometheus' text format."""
