@@ -22,7 +22,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for name in [
     name
     for name in os.environ
-    if name.startswith("TIDE_") and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES", "TIDE_TEST_ROUNDS")
+    if name.startswith("TIDE_")
+    and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES", "TIDE_TEST_ROUNDS", "TIDE_TEST_PICTURES")
 ]:
     del os.environ[name]  # the tests choose their own settings
 

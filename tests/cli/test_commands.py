@@ -14,7 +14,18 @@ from tide_cli import __version__
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 
-HEAVY = ("torch", "sglang", "transformers", "numpy", "fastapi", "uvicorn", "pydantic_settings", "sqlite_utils", "httpx")
+HEAVY = (
+    "torch",
+    "sglang",
+    "transformers",
+    "numpy",
+    "fastapi",
+    "uvicorn",
+    "pydantic_settings",
+    "sqlite_utils",
+    "httpx",
+    "textual",
+)
 
 
 def test_version_and_help() -> None:
@@ -25,7 +36,9 @@ def test_version_and_help() -> None:
         assert f"\n  {command} " in answer.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ps"], ["up", "--help"], ["train", "now"], ["logs"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["ps"], ["status"], ["top"], ["up", "--help"], ["train", "now"], ["logs"]]
+)
 def test_light_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     code = f"""
 import sys
@@ -61,6 +74,7 @@ except SystemExit:
         (["ps"], 3, "tide up"),
         (["status", "--json"], 3, "tide up"),
         (["down"], 3, "no appliance"),
+        (["top"], 3, "tide up"),
         (["train", "now"], 3, "tide up"),
     ],
 )

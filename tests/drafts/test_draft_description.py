@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tide_cli.drafts.describe import compare, describe, lineage
+from tide_cli.drafts.describe import VersionRows, compare, describe, lineage
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import relative_changes
 from tide_cli.errors import TideError
@@ -85,3 +85,19 @@ def test_relative_changes():
         "still": 0.0,
         "zero": None,
     }
+
+
+def test_the_newest_versions_in_rows(store: DraftStore, publish: Callable[..., int]):
+    rows = VersionRows(store)
+    unjudged = {"gain": None, "acceptance_length": None, "bad": None}
+    assert rows.newest()[0] == {"version": 0, "tokens": 0} | unjudged
+    assert [(row["version"], row["gain"]) for row in rows.newest(2)] == [(1, 0.25), (2, 0.5)]
+    publish(parent=2, gate={"gain": 0.1, "candidate_al": 1.75})
+    store.mark_bad(3, "fell short")
+    assert rows.newest(1) == [
+        {"version": 3, "tokens": 300, "gain": 0.1, "acceptance_length": 1.75, "bad": "fell short"}
+    ]
+    store.path(3).joinpath("manifest.json").chmod(0o600)
+    store.path(3).joinpath("manifest.json").write_text("{")
+    assert [row["version"] for row in VersionRows(store).newest()] == [0, 1, 2]
+    assert VersionRows(DraftStore(store.root / "nowhere")).newest() == []

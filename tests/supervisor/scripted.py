@@ -18,9 +18,13 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.settings import Settings
+
+if TYPE_CHECKING:
+    from tide_cli.supervisor.specs import Workshop
 
 TARGET = {
     "architectures": ["LlamaForCausalLM"],
@@ -156,11 +160,27 @@ def trainer(folder: str, events: str) -> None:
 
 
 def appliance(folder: str, port: str, *chosen: str) -> int:
-    """Runs in the foreground, as `tide up` does."""
-    from tide_cli.supervisor import watchers
-    from tide_cli.supervisor.appliance import check_settings, run_with_signals, running_appliance
-    from tide_cli.supervisor.init import stay_as_init
+    """Runs until it is ended, and prints its events."""
+    from tide_cli.supervisor.appliance import run_with_signals, running_appliance
     from tide_cli.supervisor.journal import event_line
+
+    workshop = scripted_workshop(folder, port, *chosen)
+    with running_appliance(workshop, lambda event: print(event_line(event), flush=True)) as supervisor:
+        return run_with_signals(supervisor)
+
+
+def up(folder: str, port: str, *chosen: str) -> int:
+    """What `tide up` does in the foreground."""
+    from tide_cli.cli.up import foreground
+
+    return foreground(scripted_workshop(folder, port, *chosen))
+
+
+def scripted_workshop(folder: str, port: str, *chosen: str) -> Workshop:
+    """A workshop whose programs are the scripts in this file."""
+    from tide_cli.supervisor import watchers
+    from tide_cli.supervisor.appliance import check_settings
+    from tide_cli.supervisor.init import stay_as_init
     from tide_cli.supervisor.messages import DRAFT, ENGINE
     from tide_cli.supervisor.process import ChildSpec
     from tide_cli.supervisor.specs import Workshop
@@ -178,9 +198,7 @@ def appliance(folder: str, port: str, *chosen: str) -> int:
     shift_clock(Path(folder) / "clock")
     settings = scripted_settings(Path(folder), int(port), **dict(pair.split("=") for pair in chosen))
     found = check_settings(settings)
-    workshop = ScriptedWorkshop(settings, found.plan, found.target)
-    with running_appliance(workshop, lambda event: print(event_line(event), flush=True)) as supervisor:
-        return run_with_signals(supervisor)
+    return ScriptedWorkshop(settings, found.plan, found.target)
 
 
 def shift_clock(file: Path) -> None:
@@ -215,5 +233,5 @@ def first(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    roles = {"appliance": appliance, "engine": engine, "trainer": trainer, "first": first}
+    roles = {"appliance": appliance, "up": up, "engine": engine, "trainer": trainer, "first": first}
     sys.exit(roles[sys.argv[1]](*sys.argv[2:]))

@@ -21,6 +21,7 @@ from tide_cli.cli import (  # noqa: F401
     spool,
     spool_change,
     systemd,
+    top,
     train_replay,
     up,
 )

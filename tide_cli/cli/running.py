@@ -86,7 +86,8 @@ def _cell(value: Any) -> Any:
 @app.command()
 def status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Address, load, acceptance length, capture, training, draft versions and recent events."""
-    answer = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    socket = appliance_paths(state_dir, config).socket
+    answer = ask(socket, "GET", "/v1/status")
     if json:
         print_json(answer)
         return
@@ -94,7 +95,11 @@ def status(state_dir: StateDir = None, config: Config = None, json: Json = False
 
     from tide_cli.dashboard.status import render_status
 
-    Console().print(render_status(answer, time.time()))
+    try:
+        history = ask(socket, "GET", "/v1/history?since=900&step=1")
+    except TideError:  # of an appliance that was started by an earlier version
+        history = None
+    Console().print(render_status(answer, time.time(), history))
 
 
 class LogName(StrEnum):
@@ -180,15 +185,14 @@ def train_resume(state_dir: StateDir = None, config: Config = None) -> None:
 def train_status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """What the trainer does, how far the next cycle is, and what the last gate said."""
     answer = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
-    shown = {**answer["training"], "trainer": answer["children"].get("trainer"), "gate": answer["gate"]}
     if json:
-        print_json(shown)
+        print_json({**answer["training"], "trainer": answer["children"].get("trainer"), "gate": answer["gate"]})
         return
     from rich.console import Console
 
     from tide_cli.dashboard.status import render_training
 
-    Console().print(render_training(shown))
+    Console().print(render_training(answer, time.time()))
 
 
 def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:

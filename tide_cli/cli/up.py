@@ -1,8 +1,7 @@
-"""`tide up`: the appliance in the foreground with a live status, or detached."""
+"""`tide up`: the appliance in the foreground with the dashboard, or detached."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +40,7 @@ from tide_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tide_cli.settings import Settings
+    from tide_cli.supervisor.specs import Workshop
 
 
 # kinds of events that a detached start tells of
@@ -94,14 +94,19 @@ def up(
         raise UsageError("--wait goes with --detach", remedy="`tide up` without them stays in the foreground")
     flags = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     settings = settings_for(state_dir, config, **flags | {"sglang_arguments": sglang_arguments or None})
-    return _detached(settings, wait) if detach else _foreground(settings)
+    if detach:
+        return _detached(settings, wait)
+    from tide_cli.supervisor.appliance import check_settings
+
+    return foreground(check_settings(settings))
 
 
-def _foreground(settings: Settings) -> int:
-    from contextlib import nullcontext, suppress
+def foreground(workshop: Workshop) -> int:
+    """The dashboard where there is a terminal, else a line for each event."""
+    from contextlib import suppress
 
+    from tide_cli.dashboard.foreground import Foreground, can_draw
     from tide_cli.supervisor.appliance import (
-        check_settings,
         outcome_error,
         read_outcome,
         run_with_signals,
@@ -109,30 +114,34 @@ def _foreground(settings: Settings) -> int:
     )
     from tide_cli.supervisor.journal import event_line
 
-    lively = sys.stdout.isatty()
+    settings, screen = workshop.settings, None
 
     def on_event(event: dict[str, Any]) -> None:
-        if lively or event["kind"] == "fatal":  # that reason is the error this command ends with
+        if (screen and screen.shown) or event["kind"] == "fatal":  # that reason is the error this command ends with
             return
         with suppress(OSError):  # a full disk or a reader that has gone costs the words, not the serving
             print(event_line(event), flush=True)
             if event["kind"] == "ready":
                 print(f"serving at {supervisor.status()['address']}", flush=True)
 
-    with running_appliance(check_settings(settings), on_event) as supervisor:
-        if lively:
-            from rich.console import Console
+    def on_close(words: str) -> None:
+        back = f"`tide top{_which(settings)}` opens it again, Ctrl-C ends the appliance"
+        with suppress(OSError):  # the terminal may be gone as well
+            complain([f"{words}; the appliance goes on here at {supervisor.status()['address']}", back])
 
-            from tide_cli.dashboard.live import live_status
-
-            view = live_status(Console(), supervisor.status)
-        else:
-            view = nullcontext()
-        with view:
+    with running_appliance(workshop, on_event) as supervisor:
+        if can_draw():
+            screen = Foreground(settings.paths, on_close)
+        try:
             code = run_with_signals(supervisor)
+        finally:
+            if screen:
+                screen.close()
     outcome = read_outcome(settings.paths)
     if code and outcome:
         raise outcome_error(outcome)
+    if screen:
+        complain(["the appliance has ended"])
     return code
 
 

@@ -109,11 +109,12 @@ def _cell(dots: set[tuple[int, int]], column: int, row: int, across: int, down: 
 
 
 def _axis(left: str, marked: dict[int, str], gutter: int, columns: int) -> Text:
-    line = [*f"{left} ".ljust(columns - 4, "─"), *" now"]
+    begin = f"{left} " if len(left) + 5 <= columns else ""
+    line = [*begin.ljust(columns - 4, "─"), *" now"]
     styles = ["dim"] * columns
     taken = 0
     for column, name in sorted(marked.items()):
-        free = column + len(name) + 1 <= columns - 4 and column >= max(taken, len(left) + 1)
+        free = column + len(name) + 1 <= columns - 4 and column >= max(taken, len(begin))
         shown = f"▲{name}" if free else "▲"
         line[column : column + len(shown)] = shown
         styles[column : column + len(shown)] = ["magenta"] * len(shown)

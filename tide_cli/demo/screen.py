@@ -17,6 +17,7 @@ from tide_cli.dashboard.words import clock, count, duration
 from tide_cli.demo.traffic import TrafficFigures
 
 _FIGURES_EVERY = 10.0  # seconds between two plain lines of figures
+_PANELS = ("engine", "speculation", "adaptation", "events")  # of the appliance below it
 _SAID = 6  # lines of the demo's own that stay on the live picture
 
 
@@ -93,7 +94,7 @@ class LiveScreen(Screen):
             table.add_row("traffic", traffic_words(self._traffic))
         parts: list[RenderableType] = [table, *(Text(line) for line in self._said)]
         panel = Panel(Group(*parts), title="TIDE demo", title_align="left")
-        below = [] if self._status is None else [render_status(self._status, time.time())]
+        below = [] if self._status is None else [render_status(self._status, time.time(), names=_PANELS)]
         return Group(panel, *below)
 
 

@@ -44,6 +44,35 @@ def describe(store: DraftStore, version: int) -> dict[str, Any]:
     }
 
 
+class VersionRows:
+    """The newest versions in a few figures, for what asks every second: each manifest is read once."""
+
+    def __init__(self, store: DraftStore) -> None:
+        self._store = store
+        self._known: dict[int, dict[str, Any]] = {}
+
+    def newest(self, most: int = 8) -> list[dict[str, Any]]:
+        """In ascending order: version, tokens, gain and acceptance_length of its gate, bad: why it was taken back.
+
+        One that cannot be read is left out; None where there was no gate.
+        """
+        try:
+            versions, bad = self._store.versions()[-most:], self._store.marks().bad
+        except (OSError, TideError):
+            return []
+        self._known = {version: self._known.get(version) or self._row(version) for version in versions}
+        return [row | {"bad": bad.get(version)} for version, row in self._known.items() if row]
+
+    def _row(self, version: int) -> dict[str, Any]:
+        try:
+            manifest = self._store.manifest(version)
+        except TideError:
+            return {}
+        gate = manifest.gate or {}
+        figures = {"gain": gate.get("gain"), "acceptance_length": gate.get("candidate_al")}
+        return {"version": version, "tokens": manifest.tokens, **figures}
+
+
 def lineage(store: DraftStore, version: int) -> list[int]:
     """The ancestors of a version, its parent first, up to the first that has none or was removed."""
     ancestors: list[int] = []

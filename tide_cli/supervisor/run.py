@@ -15,6 +15,7 @@ from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.adaptation.rollback import RollbackRules
 from tide_cli.adaptation.trigger import TriggerRules
+from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
@@ -112,6 +113,7 @@ class Supervisor:
         self._waiting: dict[int, Future[tuple[bool, str]]] = {}
         self._engine_start: EngineStart | None = None
         self._begun = time.time()
+        self._versions = VersionRows(DraftStore(self._paths.drafts))
         self._notifier = Notifier(settings.on_event, self._paths, lambda text: self._queue.put(Told(notify.NAME, text)))
         self._tally = Tally()
         self.exporter = Exporter(self.status, self._tally, list(State))
@@ -327,6 +329,7 @@ class Supervisor:
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
             self._watchers.seen,
             self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
+            self._versions.newest(),
             list(self._recent),
             self._begun,
             time.monotonic(),

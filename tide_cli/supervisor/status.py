@@ -25,11 +25,12 @@ def make_status(
     pids: Mapping[str, int],
     seen: Seen,
     phase: Mapping[str, Any] | None,
+    versions: list[dict[str, Any]],
     events: list[dict[str, Any]],
     begun: float,
     now: float,
 ) -> dict[str, Any]:
-    """phase: of an engine that is starting (see EngineStart).
+    """phase: of an engine that is starting (see EngineStart); versions: of the draft (see VersionRows).
 
     begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to.
     """
@@ -63,12 +64,13 @@ def make_status(
         ],
         "children": children,
         "engine": {name: getattr(seen.figures, name) for name in _FIGURES} if seen.figures else None,
+        "engine_answered": seen.answered,
         "load": dict(seen.load or no_load()),
         "plain_tok_s": speculation.pop("plain_tok_s"),
         "speedup": speculation.pop("speedup"),
         "speculation": core.speculation.state,
         "spool": {**learning.totals, "fill": seen.fill} if learning.totals else {},
-        "drafts": {"served": learning.served, "latest": store.latest()},
+        "drafts": {"served": learning.served, "latest": store.latest(), "versions": versions},
         "training": {
             "enabled": TRAINER in core.children,
             "paused": learning.paused,

@@ -55,7 +55,8 @@ class Engine(Protocol):
 class Seen:
     """The latest of what is looked at from outside; None where no engine answers. load: the status field.
 
-    interval: since the look before; fill: part of the spool that is taken; devices: the status field.
+    interval: since the look before; fill: part of the spool that is taken; devices: the status field; answered: unix
+    seconds of the last answer.
     """
 
     figures: EngineFigures | None = None
@@ -63,6 +64,7 @@ class Seen:
     interval: Interval | None = None
     fill: float | None = None
     devices: Sequence[Mapping[str, Any]] = ()
+    answered: float | None = None
 
 
 class Looker(Protocol):
@@ -162,7 +164,6 @@ class Watchers:
                 if self.seen.figures is not None and looks % _ASK_EVERY == 1:
                     self._ask_plugin(watched)
             else:
-                self._meter = LoadMeter()  # the next engine counts from nothing
                 self.seen = Seen(devices=self.seen.devices)
             if looks % _DEVICES_EVERY == 0:
                 self.seen = replace(self.seen, devices=self._devices.look())
@@ -196,10 +197,11 @@ class Watchers:
             figures = counters = None
         self._post(Pulse(watched.generation, watched.heartbeat.silence(counters.events if counters else None)))
         if figures is None or self._watched is not watched:
-            self.seen = Seen(devices=self.seen.devices)
+            self.seen = Seen(devices=self.seen.devices, answered=self.seen.answered)
             return
         interval = self._meter.look(figures, counters, time.monotonic())
-        self.seen = replace(self.seen, figures=figures, load=self._meter.load(figures), interval=interval)
+        load = self._meter.load(figures)
+        self.seen = replace(self.seen, figures=figures, load=load, interval=interval, answered=time.time())
 
 
 @dataclass(frozen=True)

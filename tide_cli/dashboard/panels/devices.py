@@ -1,0 +1,59 @@
+"""What runs where, and how busy it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from tide_cli.dashboard.view import View, bar, cleaned, fitted
+from tide_cli.dashboard.words import DASH, gib, percent
+
+_BAR = 8
+_WIDE = 70  # columns from which the device's name is shown
+
+
+def lines(view: View, width: int, height: int) -> list[Text]:
+    rows = view.get("devices") or []
+    if not rows:
+        return fitted([Text(DASH)], width, height, view.ascii)
+    found = (
+        [line for row in rows for line in _two_lines(row)]
+        if width < _WIDE and 2 * len(rows) <= height
+        else [_line(row, width) for row in rows]
+    )
+    if len(found) > height > 1:
+        found = [*found[: height - 1], Text(f"and {len(rows) - height + 1} more", "dim")]
+    return fitted(found, width, height, view.ascii)
+
+
+def _two_lines(row: Mapping[str, Any]) -> list[Text]:
+    name = f"  {cleaned(row['name'])}" if row.get("name") else ""
+    return [
+        Text.assemble((f"{row['role']} ", "bold"), _place(row), (name, "dim")),
+        Text.assemble("  ", bar(row.get("use"), _BAR), f" {percent(row.get('use'))}  {_memory(row)}{_power(row)}"),
+    ]
+
+
+def _line(row: Mapping[str, Any], width: int) -> Text:
+    text = Text.assemble((f"{row['role']} ", "bold"), f"{_place(row)} ")
+    if width >= _WIDE:
+        text.append_text(bar(row.get("use"), _BAR)).append(" ")
+    text.append(f"{percent(row.get('use'))}  {_memory(row)}{_power(row)}")
+    if width >= _WIDE and row.get("name"):
+        text.append(f"  {cleaned(row['name'])}", "dim")
+    return text
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"GPU {row['gpu']}" if row.get("gpu") is not None else f"cores {row.get('cores') or DASH}"
+
+
+def _memory(row: Mapping[str, Any]) -> str:
+    used = row.get("memory_used")
+    return DASH if used is None else f"{used / 2**30:.1f} of {gib(row.get('memory_total'))}"
+
+
+def _power(row: Mapping[str, Any]) -> str:
+    return "" if row.get("power") is None else f"  {row['power']:.0f} W"
