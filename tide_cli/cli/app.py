@@ -72,15 +72,16 @@ def _run(arguments: list[str], debug: bool) -> int:
             return lost
         if debug:
             raise
-        complain([_unforeseen(error), "the same command with --debug shows where"])
+        complain(_unforeseen(error))
         return int(ExitCode.FAILED)
 
 
-def _unforeseen(error: Exception) -> str:
+def _unforeseen(error: Exception) -> list[str]:
     """What nobody has put into words for its place."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"cannot use {os.fsdecode(error.filename)}: {reason(error)}"
-    return f"a fault in TIDE, or in what it stands on: {reason(error)}"
+        remedy = "mend that, or name another place; the same command with --debug shows what needs it"
+        return [f"cannot use {os.fsdecode(error.filename)}: {reason(error)}", remedy]
+    return [f"a fault in TIDE, or in what it stands on: {reason(error)}", "the same command with --debug shows where"]
 
 
 def _usage(error: Any) -> int:

@@ -170,7 +170,7 @@ def _target(paths: Paths, name: str) -> str:
 
     try:
         config = TrainingConfig.from_json((paths.run / "training.json").read_text())
-    except (OSError, TideError):
+    except (OSError, ValueError, TypeError, AttributeError, TideError):  # the name will do
         return name
     return str(config.target) if config.target_name == name else name
 

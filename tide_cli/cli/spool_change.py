@@ -18,7 +18,7 @@ from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.paths import Paths
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
         kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
     except OSError as error:
         raise TideError(
-            "the ring is erased, the reservoir is not", why=error.strerror, remedy="mend that, and erase once more"
+            "the ring is erased, the reservoir is not", why=reason(error), remedy="mend that, and erase once more"
         ) from None
     return asdict(erased) | {"reservoir": kept}
 
