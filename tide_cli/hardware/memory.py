@@ -18,9 +18,18 @@ MIB, GIB = 2**20, 2**30
 PREFILL_STEPS = (8192, 4096, 2048)
 # SGLang reserves 512 MiB, and 1.5 MiB for each token of a prefill step (memory_hook.py).
 _ACTIVATIONS, _ACTIVATION_OF_TOKEN = 512 * MIB, 3 * MIB // 2
-# SGLang reserves 2 MiB for each request of the largest decode graph and 8 MiB for each prefill graph. Target, draft and
-# draft-extend each have decode graphs of their own. 100 prefill graphs: more than it captures up to 8,192 tokens.
-_GRAPH_OF_REQUEST, _GRAPH_KINDS, _PREFILL_GRAPHS = 2 * MIB, 3, 100 * 8 * MIB
+# SGLang reserves 2 MiB for each request of the largest decode graph and 8 MiB for each prefill graph, as if there were
+# one model and one number of draft steps.
+_GRAPH_OF_REQUEST, _PREFILL_GRAPH = 2 * MIB, 8 * MIB
+# Tokens of its prefill graphs up to the step's (cuda_graph_hook.py): first, last, every so many.
+_PREFILL_GRAPH_TOKENS = (
+    (4, 32, 4),
+    (48, 256, 16),
+    (288, 512, 32),
+    (576, 1024, 64),
+    (1280, 4096, 256),
+    (4608, 8192, 512),
+)
 # Allowances: the driver's context and libraries; NCCL's buffers where several GPUs work together.
 _CONTEXT, _COLLECTIVES = 512 * MIB, 512 * MIB
 # What a Python process with torch holds in main memory on a CPU. Measured with SmolLM2: SGLang's three hold 0.5, 0.5
@@ -79,7 +88,7 @@ def engine_parts(
         "target weights": _ceil(served_weight_bytes(shape, wishes.serving_bytes), tp),
         "expert padding": _expert_padding(shape, tp),
         "draft weights": _ceil(draft.parameters * wishes.draft_bytes, tp) if draft else 0,
-        "CUDA graphs": wishes.requests * _GRAPH_OF_REQUEST * (_GRAPH_KINDS if draft else 1) + _PREFILL_GRAPHS,
+        "CUDA graphs": _graph_bytes(draft, wishes, prefill_tokens),
         "activations": _ACTIVATIONS + prefill_tokens * _ACTIVATION_OF_TOKEN + tp * GIB // 8,
         "captured states": captured if draft else 0,
         "driver and libraries": _CONTEXT + (_COLLECTIVES if tp > 1 else 0),
@@ -126,6 +135,16 @@ def cpu_engine_parts(
         "processes": _ENGINE_PROCESSES * _CPU_PROCESS,
     }
     return _parts("engine", parts)
+
+
+def _graph_bytes(draft: DraftShape | None, wishes: Wishes, prefill_tokens: int) -> int:
+    """Decode graphs of the target, of draft-extend and, from two steps on, of the draft, for each number of draft steps
+    that the engine may change to, 0 included (eagle_worker_v2.py); prefill graphs of target and draft."""
+    prefill = sum(
+        len(range(first, min(last, prefill_tokens) + 1, every)) for first, last, every in _PREFILL_GRAPH_TOKENS
+    )
+    decode = sum(3 if steps > 1 else 2 for steps in wishes.step_counts) if draft else 1
+    return wishes.requests * _GRAPH_OF_REQUEST * decode + (2 if draft else 1) * prefill * _PREFILL_GRAPH
 
 
 def _expert_padding(shape: TargetShape, tp: int) -> int:
