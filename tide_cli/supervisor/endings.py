@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tide_cli.supervisor.causes import signal_name
 from tide_cli.supervisor.lifecycle import Child, Limits, State
 from tide_cli.supervisor.messages import TRAINER, Action, Exited, Kill, Note, Tell, Terminate
 
@@ -40,8 +41,10 @@ def judge_silence(engine: Child, silence: float, limits: Limits, now: float) -> 
 
 def exit_words(message: Exited) -> str:
     """How a process ended: its last words, and its exit code or signal."""
-    how = f"signal {-message.code}" if message.code < 0 else f"exit code {message.code}"
+    how = signal_name(-message.code) if message.code < 0 else f"exit code {message.code}"
     first, *rest = message.last_words.split("\n")
+    if first.endswith(f"({how})"):
+        return message.last_words
     return "\n".join([f"{first} ({how})" if first else how, *rest])
 
 
