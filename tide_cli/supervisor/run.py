@@ -15,7 +15,6 @@ from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.adaptation.rollback import RollbackRules
 from tide_cli.adaptation.trigger import TriggerRules
-from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError, reason
 from tide_cli.supervisor import notify
@@ -93,7 +92,6 @@ class Supervisor:
             Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
             trained_at,
             paused=was_paused(self._paths.database),
-            bad=read_marks(self._paths.drafts).bad,
             pool=settings.draft_pool,
         )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
