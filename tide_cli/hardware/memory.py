@@ -39,6 +39,7 @@ _CPU_PROCESS, _ENGINE_PROCESSES = GIB // 2, 4
 _SLIDING_NUMERATOR, _SLIDING_DENOMINATOR = 4, 5
 # Kernels for MXFP4 want the sizes of an expert's matrices rounded up: hidden and, for each GPU, intermediate.
 _MXFP4_HIDDEN, _MXFP4_INTERMEDIATE, _MXFP4_BITS = 256, 128, (17, 4)  # 4.25 bits
+_PAGE = 64  # tokens; the largest page of SGLang's attention backends
 _KV_BYTES = 2  # keys and values are bfloat16 on a GPU
 _VOCABULARY_CHUNK = 32768  # SpecForge's compact teacher looks at this many tokens at a time
 _CAPTURED_FORWARDS = 2  # copies of a forward's hidden states in flight
@@ -96,9 +97,17 @@ def engine_parts(
     return _parts("engine", parts)
 
 
-# Of `engine_parts`, what SGLang's --mem-fraction-static covers together with the KV cache, and what is gone before
-# SGLang looks at how much memory is free.
-STATIC_PARTS = frozenset({"target weights", "expert padding", "draft weights"})
+def serving_parts(
+    shape: TargetShape, draft: DraftShape | None, wishes: Wishes, *, tp: int, prefill_tokens: int, tokens: int
+) -> tuple[Part, ...]:
+    """`engine_parts` and a KV cache of so many tokens."""
+    cache = Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp))
+    return (*engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=prefill_tokens), cache)
+
+
+# Of `serving_parts`, what SGLang's --mem-fraction-static covers, and what is gone before SGLang looks at how much
+# memory is free.
+STATIC_PARTS = frozenset({"target weights", "expert padding", "draft weights", "KV cache"})
 EARLY_PARTS = frozenset({"driver and libraries"})
 
 
@@ -160,6 +169,11 @@ def _expert_padding(shape: TargetShape, tp: int) -> int:
 
     padded = size(_round_up(shape.hidden_size, _MXFP4_HIDDEN), _round_up(inner, _MXFP4_INTERMEDIATE))
     return padded - size(shape.hidden_size, inner)
+
+
+def whole_pages(tokens: int) -> int:
+    """Tokens of a KV cache, rounded down to whole pages."""
+    return tokens // _PAGE * _PAGE
 
 
 def spool_size(free: int) -> int:

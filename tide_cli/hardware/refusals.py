@@ -8,7 +8,7 @@ from tide_cli.errors import UsageError
 from tide_cli.hardware.gpus import named_gpus, usable
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.layouts import Layout
-from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, engine_parts, kv_token_bytes, total, trainer_parts
+from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, serving_parts, total
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
@@ -50,11 +50,9 @@ def too_small(
     tokens, step = wishes.least_tokens(shape.context_length), PREFILL_STEPS[-1]
     nearest: tuple[int, str, tuple[Part, ...], int] | None = None
     for layout in possible:
-        tp = len(layout.serve)
-        parts = engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step)
-        parts += (Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp)),)
+        parts = serving_parts(shape, draft, wishes, tp=len(layout.serve), prefill_tokens=step, tokens=tokens)
         tightest = min(layout.serve, key=usable)
-        training = trainer_parts(shape, draft, wishes, on_gpu=layout.trainer != "cpu") if draft else ()
+        training = layout.training_parts(shape, draft, wishes)
         there, free = f"on GPU {tightest.index}", usable(tightest)
         if layout.trainer == "shared":
             parts += training
