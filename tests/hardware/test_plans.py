@@ -329,6 +329,22 @@ def test_what_lacks_little_is_said_in_mib() -> None:
     assert "fit: 0.5 GiB are missing here" in DoesNotFit("x", "here", [Part("engine", "y", GIB)], GIB // 2).what
 
 
+def test_a_cache_that_lacks_a_part_of_its_last_page_is_refused_in_words() -> None:
+    """A wish between two pages: each one either fits or is told what is missing."""
+    fits = [_holds(tokens) for tokens in range(21_440, 21_696)]
+    assert fits == sorted(fits, reverse=True)
+    assert True in fits
+    assert False in fits
+
+
+def _holds(tokens: int) -> bool:
+    try:
+        make_plan(with_gpus(1, 24), SHAPES["qwen3-8b"], Wishes(total_tokens=tokens, training=False))
+    except UsageError:  # and no other error
+        return False
+    return True
+
+
 def test_notes_tell_what_is_unexpected() -> None:
     busy = " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)
     assert "GPU 2 stays idle" in busy

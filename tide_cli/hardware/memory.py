@@ -171,9 +171,9 @@ def _expert_padding(shape: TargetShape, tp: int) -> int:
     return padded - size(shape.hidden_size, inner)
 
 
-def whole_pages(tokens: int) -> int:
-    """Tokens of a KV cache, rounded down to whole pages."""
-    return tokens // _PAGE * _PAGE
+def whole_pages(tokens: int, *, up: bool = False) -> int:
+    """Tokens of a KV cache, rounded down, or up, to whole pages."""
+    return _round_up(tokens, _PAGE) if up else tokens // _PAGE * _PAGE
 
 
 def spool_size(free: int) -> int:

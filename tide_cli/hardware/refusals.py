@@ -8,7 +8,7 @@ from tide_cli.errors import UsageError
 from tide_cli.hardware.gpus import named_gpus, usable
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.layouts import Layout
-from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, serving_parts, total
+from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, serving_parts, total, whole_pages
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
@@ -47,7 +47,7 @@ def too_small(
     target: str,
 ) -> DoesNotFit:
     """What is missing in the layout that comes nearest."""
-    tokens, step = wishes.least_tokens(shape.context_length), PREFILL_STEPS[-1]
+    tokens, step = whole_pages(wishes.least_tokens(shape.context_length), up=True), PREFILL_STEPS[-1]
     nearest: tuple[int, str, tuple[Part, ...], int] | None = None
     for layout in possible:
         parts = serving_parts(shape, draft, wishes, tp=len(layout.serve), prefill_tokens=step, tokens=tokens)
