@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tide_cli.cli.app import app
+from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool_options import as_row, filters, many, size_words, when
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tide_cli.spool.reader import SpoolReader
     from tide_cli.spool.samples import SampleInfo
 
-spool_app = typer.Typer(help="The stored samples.", no_args_is_help=True, rich_markup_mode=None)
+spool_app = command_group("The stored samples.")
 app.add_typer(spool_app, name="spool")
 
 _COLUMNS = (
