@@ -16,9 +16,8 @@ from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.adaptation.rollback import RollbackRules
 from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.describe import VersionRows
-from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
@@ -95,7 +94,6 @@ class Supervisor:
             Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
             trained_at,
             paused=was_paused(self._paths.database),
-            bad=read_marks(self._paths.drafts).bad,
             pool=settings.draft_pool,
         )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
@@ -272,7 +270,7 @@ class Supervisor:
             process = ChildProcess(spec, on_exit, on_event)
         except (TideError, OSError) as error:
             self._processes.pop(child, None)
-            words = "\n".join(error.lines()) if isinstance(error, TideError) else str(error)
+            words = "\n".join(error.lines()) if isinstance(error, TideError) else reason(error)
             self._queue.put(Exited(child, generation, 1, words))
             return
         self._processes[child] = process
