@@ -125,7 +125,7 @@ def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: py
         (["W", "--trace", "absent.csv"], "cannot read the trace absent.csv"),
         (["W", "--rate", "1", "--concurrency", "2"], "--concurrency and --rate exclude each other"),
         (["W", "--rate", "-1"], "--rate -1.0 is not accepted"),
-        (["W", "--rate", "1", "--speed", "nan"], "--speed nan is not accepted"),
+        (["W", "--rate", "1", "--speed", "nan"], "nan is not a number"),
         (["W", "--speed", "2"], "--speed has no effect"),
         (["W", "--concurrency", "0"], "--concurrency"),
     ],
