@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import types
 from collections.abc import Mapping
@@ -90,7 +91,7 @@ def plain(value: Any, field: FieldInfo) -> Any:
         value = kind(text) if good else value
     else:
         good = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    if not good:
+    if not good or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"it takes {takes(field)}")
     return value
 

@@ -205,7 +205,8 @@ def _speculation(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = value.strip().lower()
-    return {"true": "auto", "false": "off"}.get(text, int(text) if text.isascii() and text.isdecimal() else text)
+    number = text.isascii() and text.isdecimal() and len(text) < 4
+    return {"true": "auto", "false": "off"}.get(text, int(text) if number else text)
 
 
 def load_settings(flags: dict[str, Any] | None = None, config: Path | None = None) -> Settings:

@@ -77,6 +77,8 @@ except SystemExit:
         (["bench", "spool", "--seconds", "x"], 2, "'--seconds': it takes a number"),
         (["bench", "spool", "--rate", "inf"], 2, "'--rate': inf is not a number that can be used"),
         (["demo", "--minutes", "nan"], 2, "'--minutes': "),
+        (["demo", "--workload", "a" * 300], 2, "'--workload': it is too long"),
+        (["bench", "spool", "--folder", "~nobody-here/x"], 2, "'--folder': there is no home folder of nobody-here"),
         (["ps"], 3, "tide up"),
         (["status", "--json"], 3, "tide up"),
         (["down"], 3, "no appliance"),

@@ -34,6 +34,8 @@ REFUSED = [
     ("dtype", "float16", "one of auto, float32, bfloat16"),
     ("speculation", "sometimes", "one of auto, on, off, a number from 1 to 8"),
     ("speculation", "9", "one of auto, on, off, a number from 1 to 8"),
+    ("speculation", "9" * 5000, "one of auto, on, off, a number from 1 to 8"),
+    ("speculation_margin", "9" * 5000, "a number from 0 on, below 1"),
     ("capture", "perhaps", "true or false"),
     ("spool_size", "much", "is not a size"),
     ("spool_size", "-1", "is not a size"),

@@ -1,4 +1,4 @@
-"""What `tide doctor` says of the capture."""
+"""What `tide doctor` says of the capture, and of a machine within limits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tide_cli.hardware.inventory import Inventory, NumaNode
 from tide_cli.settings import Settings
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import Ring
-from tide_cli.supervisor.checkup import _capture
+from tide_cli.supervisor.checkup import _capture, _devices
 
 
 def test_without_an_engine_it_looks_at_the_spool(tmp_path: Path) -> None:
@@ -53,3 +54,12 @@ def test_with_an_engine_it_asks_it(tmp_path: Path, failure: str | None) -> None:
     server.server_close()
     assert finding.ok is (failure is None)
     assert (failure or "7 samples") in finding.text
+
+
+def test_the_limits_of_a_container_are_named(tmp_path: Path) -> None:
+    limit = "a control group, as of a container, leaves 8.0 of the machine's 24.0 GiB of memory"
+    inventory = Inventory((NumaNode(0, (0, 1), 2**33, 2**33),), limits=(limit,))
+    devices, plan = _devices(Settings(state_dir=tmp_path), inventory)
+    assert devices.ok
+    assert limit in devices.text
+    assert limit in plan.text

@@ -15,7 +15,7 @@ from tide_cli.bench.client import Answer, send_all
 from tide_cli.bench.engines import Appliance, bench_settings, running
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.requests import Request
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.hardware.cores import format_cores
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import check_settings
@@ -76,7 +76,7 @@ class Arms:
             shutil.copytree(self.state(source), half, ignore=shutil.ignore_patterns(*_NOT_COPIED))
             half.rename(self.state(target))
         except (OSError, shutil.Error) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = reason(error)
             raise TideError(f"cannot copy {self.state(source)}", why=why) from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.guards import Finding, Guard
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 
 # what makes two measurements comparable, and where it stands in a report
 _CONDITIONS = (
@@ -57,7 +57,7 @@ def read_report(path: Path) -> dict[str, Any]:
     try:
         report = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}", why=getattr(error, "strerror", None) or str(error)) from None
+        raise UsageError(f"cannot read {path}", why=reason(error)) from None
     if not isinstance(report, dict) or not isinstance(report.get("environment"), dict):
         raise UsageError(f"{path} is no report of a bench", remedy="`tide bench … --json > FILE` writes one")
     return report

@@ -17,7 +17,7 @@ import psutil
 
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.engine.client import EngineClient
-from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.errors import NotRunningError, TideError, UsageError, reason
 from tide_cli.settings import Settings, load_settings
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
@@ -118,7 +118,7 @@ class Appliance:
             answer = httpx.post(f"{self.url}/flush_cache?timeout={_FLUSH_TIMEOUT}", timeout=60, trust_env=False)
             answer.raise_for_status()
         except httpx.HTTPError as error:
-            raise TideError("the engine does not empty its prefix cache", why=str(error)) from None
+            raise TideError("the engine does not empty its prefix cache", why=reason(error)) from None
 
     def metrics(self) -> dict[str, float]:
         """Name to value of the engine's Prometheus page; empty where it does not answer at the moment."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tide_cli.bench.requests import Request, poisson_arrivals
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 
 _COLUMNS = ("timestamp_s", "output_tokens")
 
@@ -37,9 +37,9 @@ def read_trace(path: Path) -> list[Arrival]:
                 )
             found = [_arrival(path, rows.line_num, row) for row in rows]
     except OSError as error:
-        raise UsageError(f"cannot read the trace {path}", why=error.strerror) from None
+        raise UsageError(f"cannot read the trace {path}", why=reason(error)) from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read the trace {path}", why=str(error)) from None
+        raise UsageError(f"cannot read the trace {path}", why=reason(error)) from None
     if not found:
         raise UsageError(f"the trace {path} has no rows")
     begun = found[0].at

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 
 
 class Results:
@@ -31,7 +31,7 @@ class Results:
             if path.is_file():
                 remedy = f"go on with it with --resume {path}, or name another file"
                 raise UsageError(f"{path} exists already", remedy=remedy) from None
-            raise UsageError(f"cannot write {path}", why=error.strerror) from None
+            raise UsageError(f"cannot write {path}", why=reason(error)) from None
         return cls(path, kind, head, [])
 
     @classmethod
@@ -40,7 +40,7 @@ class Results:
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {path}", why=getattr(error, "strerror", None) or str(error)) from None
+            raise UsageError(f"cannot read {path}", why=reason(error)) from None
         # what was being written when it ended has no line end
         lines = text.split("\n")[:-1]
         try:
@@ -62,5 +62,5 @@ class Results:
             with self.path.open("a") as file:
                 file.write(json.dumps(part) + "\n")
         except OSError as error:
-            raise TideError(f"cannot write {self.path}", why=error.strerror) from None
+            raise TideError(f"cannot write {self.path}", why=reason(error)) from None
         self.parts.append(part)

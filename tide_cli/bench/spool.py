@@ -18,7 +18,7 @@ from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
 from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.spool.figures import row_bytes
 
 _LEAST_ROUNDS = 3
@@ -49,7 +49,7 @@ class SpoolBench:
                 return [self._one(hidden, Path(scratch), place, tick) for place, hidden in enumerate(self.hidden)]
         except OSError as error:
             raise TideError(
-                "the benchmark cannot write its files", why=error.strerror, remedy="name another place with --folder"
+                "the benchmark cannot write its files", why=reason(error), remedy="name another place with --folder"
             ) from None
         finally:
             torch.set_num_threads(threads)

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,10 +16,11 @@ from typer.core import TyperCommand
 
 from tide_cli.cli.output import complain, forget
 from tide_cli.errors import ExitCode, TideError, reason
+from tide_cli.setting_values import parse_path
 
 
 class _Command(TyperCommand):
-    """A command that takes only numbers for numbers."""
+    """A command that takes only numbers for numbers, and for paths only what can be one, with `~` replaced."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -26,6 +28,11 @@ class _Command(TyperCommand):
             value = ctx.params.get(str(param.name))
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"{value} is not a number that can be used", ctx=ctx, param=param)
+            if isinstance(value, Path):
+                try:
+                    ctx.params[str(param.name)] = parse_path(str(value))
+                except ValueError as error:
+                    raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
         return rest
 
 

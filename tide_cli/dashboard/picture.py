@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 
 def draw(
@@ -42,7 +42,7 @@ def draw(
     try:
         figure.savefig(file)
     except OSError as error:
-        raise TideError(f"cannot write {file}", why=error.strerror or str(error)) from None
+        raise TideError(f"cannot write {file}", why=reason(error)) from None
 
 
 def _with_gaps(points: Sequence[tuple[float, float]], gap: float) -> tuple[list[datetime], list[float]]:

@@ -36,5 +36,5 @@ def export_draft(store: DraftStore, version: int, folder: Path) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
     except OSError as error:
-        why = reason(error)
-        raise TideError(f"cannot export {version_name(version)} to {folder}", why=why, remedy="mend it") from None
+        what, remedy = f"cannot export {version_name(version)} to {folder}", "name another folder"
+        raise TideError(what, why=reason(error), remedy=remedy) from None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tide_cli.errors import reason
 from tide_cli.paths import Paths
 from tide_cli.supervisor.family import Mark, end_family, find_family
 from tide_cli.supervisor.logs import open_log
@@ -64,7 +65,7 @@ class Notifier:
             try:
                 failure = self._run(event)
             except (OSError, ValueError) as error:
-                failure = str(error)
+                failure = reason(error)
             if failure and not self._failing:
                 self._say(f"{NAME} failed: {failure}; {self._paths.logs / NAME}.log may say why")
             self._failing = failure is not None

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.telemetry.load import Buckets, Interval
 from tide_cli.telemetry.rows import KEPT, STEPS, Row, combine, spans
 
@@ -139,7 +139,7 @@ def read_history(path: Path, begin: float, end: float, step: int, span: int | No
         if "no such table" in str(error):
             return []
         remedy = "the next `tide up` puts a damaged one aside and begins anew"
-        raise TideError(f"cannot read the history {path}", why=str(error), remedy=remedy) from None
+        raise TideError(f"cannot read the history {path}", why=reason(error), remedy=remedy) from None
 
 
 def step_for(since: float) -> int:

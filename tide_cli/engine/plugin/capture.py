@@ -24,7 +24,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.staging import HostCopy, Staging
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, answer, read_request
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.running import Part
@@ -200,7 +200,7 @@ class Capture:
             while True:
                 self._write_next()
         except Exception as error:  # capture may end, serving goes on
-            self._failure = f"{type(error).__name__}: {error}"
+            self._failure = reason(error)
             logger.exception("tide: capture stopped: %s; serving goes on", error)
         with suppress(Exception):
             self._writer.close()  # so that others can open the spool
