@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -53,14 +55,30 @@ class NotRunningError(TideError):
     exit_code = ExitCode.NOT_RUNNING
 
 
+# What the system's words for these leave open.
+_WORDS = {
+    errno.EEXIST: "something else is in its place",
+    errno.EISDIR: "it is a folder",
+    errno.ELOOP: "it is a link that leads back to itself",
+    errno.ENOTDIR: "a part of its path is no folder",
+}
+
+
 def reason(error: Exception) -> str:
-    """What an error of the standard library says, without the language's own words for it."""
+    """What an error says, in words for people: nothing of the language the program is written in."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+        return _WORDS.get(error.errno or 0, error.strerror)
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON (line {error.lineno}, column {error.colno})"
     if isinstance(error, UnicodeError):
         return "it is not a text"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if isinstance(error, EOFError):
-        return "it ends too early"
-    return " ".join(str(error).split())[:300] or "no reason was given"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing" if error.args else "a part is missing"
+    if isinstance(error, TypeError | AttributeError | IndexError | EOFError):
+        return "its contents are not what they should be"
+    text = " ".join(str(error).split())[:300]
+    if text.startswith(("invalid literal", "could not convert")):
+        return "its contents are not what they should be"
+    return text or "no reason was given"

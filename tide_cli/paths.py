@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tide_cli.errors import UsageError, reason
+
 # sockaddr_un.sun_path holds 108 bytes on Linux, the closing NUL included.
 _MAX_SOCKET_PATH = 107
 # SGLang's processes talk over sockets in the temporary folder, with names of up to about 30 bytes.
@@ -84,6 +86,25 @@ class Paths:
     def as_dict(self) -> dict[str, str]:
         """Name to absolute path, in the order of the fields."""
         return {name: str(path) for name, path in asdict(self).items()}
+
+
+def checked(paths: Paths) -> Paths:
+    """The same. Raises UsageError where the state folder can be none, or is not this user's."""
+    state = paths.state
+    try:
+        if state.exists() and not state.is_dir():
+            raise UsageError(f"{state} is not a folder", remedy="--state-dir takes the folder of an appliance")
+        if state.is_dir() and not os.access(state, os.R_OK | os.X_OK):
+            raise UsageError(
+                f"cannot look into {state}",
+                why="it belongs to another user, or its mode forbids it",
+                remedy="--state-dir takes a folder of your own",
+            )
+    except OSError as error:
+        raise UsageError(
+            f"cannot look at {state}", why=reason(error), remedy="--state-dir takes the folder of an appliance"
+        ) from None
+    return paths
 
 
 def _short(inside: Path, limit: int, state: Path) -> Path:

@@ -75,4 +75,4 @@ def test_closed_streams_lose_what_is_written_and_nothing_else() -> None:
 
 def test_a_message_is_as_many_lines_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     complain(["a\nb\x1b[2J", "c\rd"])
-    assert capsys.readouterr().err == "tide: a\\nb\\x1b[2J\n      c\\rd\n"
+    assert capsys.readouterr().err == "tide: a; b\\x1b[2J\n      c\\rd\n"

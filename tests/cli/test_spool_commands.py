@@ -83,6 +83,7 @@ def test_listing(state: Path, spool, answer) -> None:
         (["--min-tokens", "9"], [2, 1]),
         (["--since", "1h"], [4, 3, 2, 1]),
         (["--since", "0s"], []),
+        (["--domain", "nobody's"], []),
         (["--split", "held_out"], [row["id"] for row in rows if row["split"] == "held_out"]),
     ]:
         assert [row["id"] for row in answer(state, "ls", *filters)] == ids
@@ -134,6 +135,14 @@ def last_page(state: Path, sample: int) -> int:
     """The last page of a sample, whose first row is one of its rows."""
     with closing(SpoolReader.open(state / "spool")) as reader:
         return next(info.pages[-1] for info in reader.samples() if info.id == sample)
+
+
+def test_an_export_takes_the_filters_of_a_listing(state: Path, tmp_path: Path, spool, answer) -> None:
+    for place, chosen in enumerate((["--draft", "1"], ["--min-tokens", "9"], ["--since", "1h"])):
+        listed = len(answer(state, "ls", *chosen))
+        assert answer(state, "export", tmp_path / f"out{place}", *chosen)["samples"] == listed > 0
+    refused = spool(state, "export", tmp_path / "none", "--domain", "nobody's")
+    assert (refused.returncode, "no such sample" in refused.stderr) == (1, True)
 
 
 def test_no_export_into_the_appliances_own_folder(state: Path, tmp_path: Path, spool) -> None:

@@ -130,7 +130,7 @@ def test_the_state_folder_stays_where_it_is_asked_for(tmp_path: Path, start_demo
     [
         (["--workload", "absent.jsonl"], "cannot read the workload absent.jsonl: No such file or directory"),
         (["--concurrency", "0"], "--concurrency"),
-        (["--minutes", "inf"], "--minutes inf is not accepted"),
+        (["--minutes", "inf"], "inf is not a number"),
         (["--minutes", "0"], "--minutes"),
     ],
 )

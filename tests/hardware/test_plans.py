@@ -9,21 +9,27 @@ import pytest
 from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
+from tide_cli.hardware.memory import Part
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
+from tide_cli.hardware.refusals import DoesNotFit
 from tide_cli.hardware.wishes import Wishes
+from tide_cli.settings import load_settings
 
 MIB, GIB = 2**20, 2**30
 
-# Engine, besides the KV cache. Eight requests: target, draft and draft-extend graphs of 2 MiB a request, and 800 MiB of
-# prefill graphs. Activations: 512 MiB and 1.5 MiB a token of a prefill step, with 1/8 GiB a GPU. Hidden states of two
-# forwards, 4 * H columns of 2 bytes. Driver and libraries: 512 MiB, as much again for collectives.
-GRAPHS = 8 * 3 * 2 * MIB + 800 * MIB
+# Engine, besides the KV cache. Decode graphs of 2 MiB for each of eight requests: the target's, the draft's and
+# draft-extend's make three sets for three draft steps. Prefill graphs of 8 MiB, the target's and the draft's: up to
+# 1,024 tokens 8 + 14 + 8 + 8 = 38, then one every 256 tokens to 4,096 and one every 512 to 8,192.
+DECODE_GRAPHS = 8 * 3 * 2 * MIB
+PREFILL_GRAPHS = {2048: 2 * (38 + 4) * 8 * MIB, 4096: 2 * (38 + 12) * 8 * MIB, 8192: 2 * (38 + 12 + 8) * 8 * MIB}
 
 
+# Activations: 512 MiB and 1.5 MiB a token of a prefill step, with 1/8 GiB a GPU. Hidden states of two forwards, 4 * H
+# columns of 2 bytes. Driver and libraries: 512 MiB, as much again for collectives.
 def reserve(step: int, hidden: int, tp: int = 1) -> int:
     activations = 512 * MIB + step * 3 * MIB // 2 + tp * 128 * MIB
-    return GRAPHS + activations + 2 * step * 8 * hidden + (512 if tp == 1 else 1024) * MIB
+    return DECODE_GRAPHS + PREFILL_GRAPHS[step] + activations + 2 * step * 8 * hidden + (512 if tp == 1 else 1024) * MIB
 
 
 # gpt-oss-120b. Draft: fc 3*2880*2880, q 4096*5760, k and v 2*1024*5760, o 2880*4096, MLP 3*16384*2880, head 32000*2880,
@@ -211,6 +217,45 @@ def test_by_hand(case: Case) -> None:
     assert exact <= made.mem_fraction_static < exact + 0.001
 
 
+# Where the engine chooses between 0 and 3 draft steps it has graphs for each: two sets for 0 and for 1 step, where the
+# draft proposes nothing or what draft-extend has proposed already, three for 2 and for 3: ten sets instead of three,
+# which are 7 * 8 * 2 = 112 MiB more.
+ANY_OF_FOUR = (0, 1, 2, 3)
+
+
+def test_graphs_for_each_number_of_draft_steps_by_hand() -> None:
+    """8 x 80 GB: four GPUs serve with a step of 8,192 tokens, and what the graphs take the cache lacks."""
+    made = plan("h100-8x80", "gpt-oss-120b", step_counts=ANY_OF_FOUR)
+    sizes = {part.name: part.size for part in made.memory[0].parts}
+    assert sizes["CUDA graphs"] == 160 * MIB + 928 * MIB
+    left = H100 - static_120b(4) - reserve(8192, 2880, 4) - 112 * MIB
+    assert made.max_total_tokens == page(left // TOKEN_120B[4])
+    # a fixed number: one step needs two sets, two and more need three
+    for steps, sets in ((1, 2), (2, 3), (8, 3)):
+        fixed = plan("h100-8x80", "gpt-oss-120b", step_counts=(steps,)).memory[0].parts
+        assert next(part.size for part in fixed if part.name == "CUDA graphs") == sets * 16 * MIB + 928 * MIB
+    plain = plan("h100-8x80", "gpt-oss-120b", speculation=False, training=False).memory[0].parts
+    assert next(part.size for part in plain if part.name == "CUDA graphs") == 16 * MIB + 464 * MIB
+
+
+def test_24_gb_hold_qwen3_8b_with_every_number_of_draft_steps_by_hand() -> None:
+    """Weights 16,381,470,720 bytes and the draft's; steps of 2,048 tokens: 160 MiB of decode and 672 of
+    prefill graphs, 3,712 MiB of activations, 128 of captured states, 512 for the driver. Eight requests of 2,048 tokens
+    at 37 layers * 4096 bytes are the least, and fit."""
+    made = plan("rtx4090-1x24", "qwen3-8b", step_counts=ANY_OF_FOUR)
+    parts = {part.name: part.size for part in made.memory[0].parts}
+    draft = parts["draft weights"]
+    assert parts["target weights"] == 16_381_470_720
+    taken = 16_381_470_720 + draft + (160 + 672 + 3712 + 128 + 512) * MIB
+    assert made.max_total_tokens == page((usable(24_564) - taken) // (37 * 4096))
+    assert made.max_total_tokens >= 8 * 2048
+
+
+@pytest.mark.parametrize(("speculation", "steps"), [("auto", (0, 1, 2)), ("on", (2,)), (5, (5,)), ("off", (2,))])
+def test_numbers_of_draft_steps_by_the_settings(speculation: str | int, steps: tuple[int, ...]) -> None:
+    assert Wishes.of(load_settings({"draft_steps": 2, "speculation": speculation})).step_counts == steps
+
+
 def test_parts_of_a_serving_gpu_by_hand() -> None:
     """8 x 80 GB: what each byte of GPU 0 is for."""
     made = plan("h100-8x80", "gpt-oss-120b")
@@ -219,7 +264,7 @@ def test_parts_of_a_serving_gpu_by_hand() -> None:
         "target weights": WEIGHTS_120B // 4,
         "expert padding": PADDING[4],
         "draft weights": 2 * DRAFT_120B // 4,
-        "CUDA graphs": GRAPHS,
+        "CUDA graphs": 48 * MIB + 928 * MIB,
         "activations": 512 * MIB + 12 * GIB + 512 * MIB,
         "captured states": 2 * 8192 * 8 * 2880,
         "driver and libraries": GIB,
@@ -264,9 +309,10 @@ def test_the_spool_of_a_plan() -> None:
 @pytest.mark.parametrize(
     ("name", "target", "words"),
     [
-        # 60.77 + 5.13 + 0.57 weights, 3.63 activations, 0.83 graphs, 0.5 driver, 0.09 states, 16384 * 70,452 cache
-        ("rtx4090-1x24", "gpt-oss-120b", ("49.1 GiB are missing on GPU 0", "free are 23.5", "--target qwen3-8b")),
-        ("h100-mig-2x40", "gpt-oss-120b", ("33.1 GiB are missing on GPU 0", "free are 39.5", "--target qwen3-8b")),
+        # 60.768 + 5.127 + 0.570 weights, 3.625 activations, 0.703 graphs, 0.5 driver, 0.088 states, and a cache of
+        # 16384 * 70,452 bytes, which are 1.075: 72.455 in all
+        ("rtx4090-1x24", "gpt-oss-120b", ("49.0 GiB are missing on GPU 0", "free are 23.5", "--target qwen3-8b")),
+        ("h100-mig-2x40", "gpt-oss-120b", ("33.0 GiB are missing on GPU 0", "free are 39.5", "--target qwen3-8b")),
         ("cpu-1", "qwen3-8b", ("32.6 GiB are missing in main memory", "free are 6.0", "--target smollm2-135m")),
     ],
 )
@@ -276,6 +322,27 @@ def test_what_does_not_fit_says_what_is_missing(name: str, target: str, words: t
     text = "\n".join(refused.value.lines())
     assert [word for word in (target, *words) if word not in text] == []
     assert len(refused.value.lines()) == 2
+
+
+def test_what_lacks_little_is_said_in_mib() -> None:
+    assert "fit: 5 MiB are missing here" in DoesNotFit("x", "here", [Part("engine", "y", GIB)], GIB - 5 * MIB).what
+    assert "fit: 0.5 GiB are missing here" in DoesNotFit("x", "here", [Part("engine", "y", GIB)], GIB // 2).what
+
+
+def test_a_cache_that_lacks_a_part_of_its_last_page_is_refused_in_words() -> None:
+    """A wish between two pages: each one either fits or is told what is missing."""
+    fits = [_holds(tokens) for tokens in range(21_440, 21_696)]
+    assert fits == sorted(fits, reverse=True)
+    assert True in fits
+    assert False in fits
+
+
+def _holds(tokens: int) -> bool:
+    try:
+        make_plan(with_gpus(1, 24), SHAPES["qwen3-8b"], Wishes(total_tokens=tokens, training=False))
+    except UsageError:  # and no other error
+        return False
+    return True
 
 
 def test_notes_tell_what_is_unexpected() -> None:

@@ -175,6 +175,7 @@ COMMANDS = (["config"], ["plan"], ["systemd"], ["up"])
         {"TRAIN_CORES": "a"},
         {"SGLANG_ARGUMENTS": "--port 1"},
         {"SGLANG_ARGUMENTS": "x"},
+        {"STATE_DIR": "/dev/null"},
     ],
     ids=str,
 )

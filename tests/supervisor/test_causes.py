@@ -155,7 +155,7 @@ def test_a_scheduler_killed_by_the_kernel() -> None:
 
 
 def test_a_kill_from_outside_is_the_kernels_only_where_it_has_killed() -> None:
-    assert explain("", -signal.SIGKILL, ENGINE).words == "it was ended by SIGKILL"
+    assert explain("", -signal.SIGKILL, ENGINE).words == "it was killed from outside (SIGKILL)"
     assert "memory" in cause("[2026-11-29 17:30:12] Decode batch, #running-req: 1\n").what
     assert "memory" in cause("", child=TRAINER).what
 
@@ -173,9 +173,16 @@ def test_a_bus_error_is_shared_memory() -> None:
     assert "/dev/shm" in cause("", code=-signal.SIGBUS).what
 
 
-@pytest.mark.parametrize(("code", "name"), [(-signal.SIGSEGV, "SIGSEGV"), (-40, "signal 40")])
-def test_a_signal_is_named_where_the_log_says_nothing_of_a_failure(code: int, name: str) -> None:
-    assert explain("[2026-11-29 17:30:12] Decode batch\n", code, ENGINE).words == f"it was ended by {name}"
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-signal.SIGSEGV, "it crashed (SIGSEGV)"),
+        (-signal.SIGTERM, "it was killed from outside (SIGTERM)"),
+        (-40, "it was killed from outside (signal 40)"),
+    ],
+)
+def test_a_signal_is_named_where_the_log_says_nothing_of_a_failure(code: int, words: str) -> None:
+    assert explain("[2026-11-29 17:30:12] Decode batch\n", code, ENGINE).words == words
 
 
 def test_the_trainer_has_other_remedies() -> None:

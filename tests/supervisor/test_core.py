@@ -516,7 +516,7 @@ def test_a_fall_of_acceptance_starts_a_cycle_with_few_tokens() -> None:
     assert history.tell(Totals({"tokens": 150})) == []
     assert history.tell(requests(0, 1.8, 60)) == []
     # first whether a version that was kept suits the new traffic, then a cycle
-    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "choose", "served": 0, "bad": []})]
+    assert history.tell(requests(0, 1.3, 30, first=100)) == [Tell({"cmd": "choose", "served": 0})]
     nothing = said("pool", version=None, served=0, reason="none passed")
     assert history.tell(nothing) == [Tell({"cmd": "train", "served": 0})]
     assert {"drift", "pool"} <= set(history.kinds())
@@ -532,7 +532,7 @@ def test_without_the_pool_a_fall_of_acceptance_trains_at_once() -> None:
 def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() -> None:
     history = with_a_new_draft()
     history.tell(requests(1, 1.8, 60, first=200))
-    choose = Tell({"cmd": "choose", "served": 1, "bad": []})
+    choose = Tell({"cmd": "choose", "served": 1})
     assert history.tell(requests(1, 1.3, 30, first=300)) == [choose]
     assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3")) == [Swap(0, 1)]
     assert history.tell(Swapped(0, 1)) == [Serve(0)]

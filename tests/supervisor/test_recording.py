@@ -54,6 +54,10 @@ def test_what_is_given_out(tmp_path: Path) -> None:
     assert all(tuple(one) == FIGURES and one["output_tok_s"] == 10.0 for one in found["rows"])
     assert take_history(paths, 500, "10")["step"] == 10
     assert 9 <= len(take_history(paths, 500, "10")["rows"]) <= 10
+    combined = take_history(paths, 50, most=10)
+    assert combined["step"] == 5
+    assert 10 <= len(combined["rows"]) <= 11
+    assert {one["output_tok_s"] for one in combined["rows"]} == {10.0}
     for since, step in ((0, "auto"), (float("nan"), "auto"), (5, "7")):
         with pytest.raises(UsageError):
             take_history(paths, since, step)

@@ -144,13 +144,14 @@ def test_a_life_of_cycles(
 
     # the traffic has changed back: the version that was published suits it better than the one before
     spoilt = publish_spoilt(store, config.state / "spoilt")
-    worker.send(cmd="choose", served=0, bad=[])
+    worker.send(cmd="choose", served=0)
     pool = worker.until("pool")[-1]
     assert (pool["version"], pool["served"]) == (1, 0), pool
     assert spoilt not in [walked["version"] for walked in pool["walked"]]
-    worker.send(cmd="choose", served=1, bad=[])
+    worker.send(cmd="choose", served=1)
     assert worker.until("pool")[-1]["version"] is None
-    worker.send(cmd="choose", served=0, bad=[1])
+    store.mark_bad(1, "it was taken back")
+    worker.send(cmd="choose", served=0)
     assert worker.until("pool")[-1]["walked"] == []
     assert worker.end() == 0
 
@@ -207,7 +208,7 @@ def test_a_vocabulary_that_does_not_fit_the_traffic_is_changed_and_published(
     assert manifest.gate["coverage"] == said["candidate"]
 
     # the version before has another vocabulary, and is walked all the same
-    worker.send(cmd="choose", served=0, bad=[])
+    worker.send(cmd="choose", served=0)
     assert worker.until("pool")[-1]["version"] == 1
     worker.send(cmd="train", served=1)
     events = {event["event"]: event for event in worker.until("cycle_end")}

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from tide_cli.cli.output import complain, forget
 from tide_cli.errors import ExitCode, TideError, reason
 
-app = typer.Typer(
+
+class _Command(TyperCommand):
+    """A command that takes only numbers for numbers."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(str(param.name))
+            if isinstance(value, float) and not math.isfinite(value):
+                raise typer.BadParameter(f"{value} is not a number that can be used", ctx=ctx, param=param)
+        return rest
+
+
+class _App(typer.Typer):
+    def command(self, name: str | None = None, **how: Any) -> Any:
+        return super().command(name, **{"cls": _Command, **how})
+
+
+def command_group(text: str) -> typer.Typer:
+    """A group of commands, such as `tide drafts`; it must still be attached to `app`."""
+    return _App(help=text, no_args_is_help=True, rich_markup_mode=None)
+
+
+app = _App(
     name="tide",
     help="Serve a language model with speculative decoding whose draft learns from your own traffic.",
     no_args_is_help=True,
@@ -72,19 +98,33 @@ def _run(arguments: list[str], debug: bool) -> int:
             return lost
         if debug:
             raise
-        complain([_unforeseen(error), "the same command with --debug shows where"])
+        complain(_unforeseen(error))
         return int(ExitCode.FAILED)
 
 
-def _unforeseen(error: Exception) -> str:
+def _unforeseen(error: Exception) -> list[str]:
     """What nobody has put into words for its place."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"cannot use {os.fsdecode(error.filename)}: {reason(error)}"
-    return f"a fault in TIDE, or in what it stands on: {reason(error)}"
+        remedy = "mend that, or name another place; the same command with --debug shows what needs it"
+        return [f"cannot use {os.fsdecode(error.filename)}: {reason(error)}", remedy]
+    return [f"a fault in TIDE, or in what it stands on: {reason(error)}", "the same command with --debug shows where"]
+
+
+# What typer says of numbers is pydantic's, which speaks to programmers.
+_PHRASES = (
+    (r"Value error, ", ""),
+    (r"Input should be a valid integer.*", "it takes a whole number"),
+    (r"Input should be a valid number.*", "it takes a number"),
+    (r"Input should be greater than or equal to (\S+)", r"it takes numbers from \1 on"),
+    (r"Input should be less than or equal to (\S+)", r"it takes numbers up to \1"),
+    (r"Input should be", "it should be"),
+)
 
 
 def _usage(error: Any) -> int:
-    message = error.format_message().replace("Value error, ", "")  # pydantic's prefix
+    message = error.format_message()
+    for pattern, words in _PHRASES:
+        message = re.sub(pattern, words, message)
     if message:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "tide"

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tide_cli.cli.app import app
+from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Json
 from tide_cli.errors import UsageError
 
-bench_app = typer.Typer(help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None)
+bench_app = command_group("Measurements on this machine.")
 app.add_typer(bench_app, name="bench")
 
 

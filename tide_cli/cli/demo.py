@@ -9,7 +9,7 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.where import Json, StateDir
-from tide_cli.errors import ExitCode, UsageError
+from tide_cli.errors import ExitCode
 
 
 @app.command()
@@ -29,16 +29,12 @@ def demo(
     Ends after the first deployed improvement. Runs in a temporary folder, which is removed at the end, or in
     --state-dir, which stays. Exit code 1 without an improvement.
     """
-    import math
-
     from rich.console import Console
 
     from tide_cli.demo.report import as_json, as_table, verdict
     from tide_cli.demo.runner import DemoOptions, run_demo
     from tide_cli.demo.screen import make_screen
 
-    if not math.isfinite(minutes):
-        raise UsageError(f"--minutes {minutes} is not accepted", remedy="give a number of minutes, for example 15")
     console = Console(stderr=json)
     options = DemoOptions(minutes, workload, concurrency, keep, state_dir)
     try:

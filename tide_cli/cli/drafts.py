@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from tide_cli.cli.app import app
+from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.running import order
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
 from tide_cli.paths import Paths
 
-drafts_app = typer.Typer(help="Versions of the draft.", no_args_is_help=True, rich_markup_mode=None)
+drafts_app = command_group("Versions of the draft.")
 app.add_typer(drafts_app, name="drafts")
 
 Version = Annotated[str, typer.Argument(help="For example v0007 or 7.")]

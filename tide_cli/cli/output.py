@@ -24,6 +24,7 @@ def forget(stream: TextIO) -> None:
 
 
 def _printable(line: str) -> str:
+    line = line.strip().replace("\n", "; ")
     return "".join(letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in line)
 
 

@@ -27,7 +27,7 @@ from tide_cli.cli.setting_options import (
     speculation_mode,
 )
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 
 if TYPE_CHECKING:
     from tide_cli.hardware.inventory import Inventory
@@ -100,10 +100,8 @@ def _read(file: Path) -> Inventory:
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"cannot read the inventory {file}", why=reason, remedy="`tide gpus --json` prints one"
-        ) from None
+        why, remedy = reason(error), "`tide gpus --json` prints one"
+        raise UsageError(f"cannot read the inventory {file}", why=why, remedy=remedy) from None
     return read_inventory(text)
 
 

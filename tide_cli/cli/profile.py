@@ -7,7 +7,7 @@ from typing import Any
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.supervisor.control_client import ask
 
 _PARTS = ("draft", "verify", "extend")
@@ -28,7 +28,7 @@ def profile(state_dir: StateDir = None, config: Config = None, json: Json = Fals
     try:
         measured = engine.measure()
     except httpx.HTTPError as error:
-        raise TideError("the engine did not answer", why=str(error), remedy="`tide status`") from None
+        raise TideError("the engine did not answer", why=reason(error), remedy="`tide status`") from None
     finally:
         engine.close()
     if json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tide_cli.cli.app import app
+from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
@@ -159,7 +159,7 @@ def events(
             rows = [row]
 
 
-train_app = typer.Typer(help="Training of the draft.", no_args_is_help=True, rich_markup_mode=None)
+train_app = command_group("Training of the draft.")
 app.add_typer(train_app, name="train")
 
 

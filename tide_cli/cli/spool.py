@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tide_cli.cli.app import app
+from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table
-from tide_cli.cli.spool_options import (
-    Domain,
-    Draft,
-    MinTokens,
-    Since,
-    SplitOption,
-    as_row,
-    chosen,
-    many,
-    size_words,
-    when,
-)
+from tide_cli.cli.signatures import with_options_of
+from tide_cli.cli.spool_options import as_row, filters, many, size_words, when
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
@@ -31,7 +21,7 @@ if TYPE_CHECKING:
     from tide_cli.spool.reader import SpoolReader
     from tide_cli.spool.samples import SampleInfo
 
-spool_app = typer.Typer(help="The stored samples.", no_args_is_help=True, rich_markup_mode=None)
+spool_app = command_group("The stored samples.")
 app.add_typer(spool_app, name="spool")
 
 _COLUMNS = (
@@ -72,22 +62,19 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
 
 
 @spool_app.command("ls")
+@with_options_of(filters)
 def ls(
     newest: Annotated[int, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = 50,
-    split: SplitOption = None,
-    since: Since = None,
-    draft: Draft = None,
-    domain: Domain = None,
-    min_tokens: MinTokens = 0,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
+    **chosen: Any,
 ) -> None:
     """List samples, the newest first."""
     from tide_cli.spool.reader import SpoolReader
 
     with closing(SpoolReader.open(appliance_paths(state_dir, config).spool)) as reader:
-        found = chosen(reader, split=split, since=since, draft=draft, min_tokens=min_tokens, domain=domain)
+        found = reader.samples(**filters(**chosen))
     rows = [as_row(info) for info in found[:newest]]
     if json:
         print_json(rows)
@@ -170,7 +157,7 @@ def _target(paths: Paths, name: str) -> str:
 
     try:
         config = TrainingConfig.from_json((paths.run / "training.json").read_text())
-    except (OSError, TideError):
+    except (OSError, ValueError, TypeError, AttributeError, TideError):  # the name will do
         return name
     return str(config.target) if config.target_name == name else name
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
 from tide_cli.cli.setting_options import SpoolSize
+from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool import spool_app
-from tide_cli.cli.spool_options import Draft, MinTokens, Since, SplitOption, chosen, many, parse_age, size_words
+from tide_cli.cli.spool_options import filters, many, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.paths import Paths
 
 if TYPE_CHECKING:
@@ -58,16 +59,14 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 
 
 @spool_app.command("export")
+@with_options_of(filters)
 def export(
     folder: Annotated[Path, path_argument("Where to; empty, or not there yet.")],
     newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
-    split: SplitOption = None,
-    since: Since = None,
-    draft: Draft = None,
-    min_tokens: MinTokens = 0,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
+    **chosen: Any,
 ) -> None:
     """Write samples in SpecForge's offline format, for its trainer or for another machine's spool."""
     from tide_cli.spool.export import export as write_out
@@ -77,7 +76,7 @@ def export(
     folder = outside(paths, folder)
     reader = SpoolReader.open(paths.spool)
     try:
-        samples = chosen(reader, newest=newest, split=split, since=since, draft=draft, min_tokens=min_tokens)
+        samples = reader.samples(newest=newest, **filters(**chosen))
         with progress("exporting samples") as tick:
             done = write_out(reader, samples, folder, tick)
     except KeyboardInterrupt:
@@ -208,7 +207,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
         kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
     except OSError as error:
         raise TideError(
-            "the ring is erased, the reservoir is not", why=error.strerror, remedy="mend that, and erase once more"
+            "the ring is erased, the reservoir is not", why=reason(error), remedy="mend that, and erase once more"
         ) from None
     return asdict(erased) | {"reservoir": kept}
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from tide_cli.spool.reader import SpoolReader
     from tide_cli.spool.samples import SampleInfo
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -49,25 +48,21 @@ MinTokens = Annotated[
 ]
 
 
-def chosen(
-    reader: SpoolReader,
-    *,
-    split: str | None,
-    since: float | None,
-    draft: int | None,
-    min_tokens: int,
-    newest: int | None = None,
-    domain: str | None = None,
-) -> list[SampleInfo]:
-    """The samples that pass all filters, newest first; since: seconds ago."""
-    return reader.samples(
-        split=split,
-        newest=newest,
-        created_since=None if since is None else time.time() - since,
-        draft_versions=None if draft is None else [draft],
-        min_tokens=min_tokens,
-        domain=domain,
-    )
+def filters(
+    split: SplitOption = None,
+    since: Since = None,
+    draft: Draft = None,
+    domain: Domain = None,
+    min_tokens: MinTokens = 0,
+) -> dict[str, Any]:
+    """What `SpoolReader.samples` is to be asked for; since: seconds ago. A command takes these by `with_options_of`."""
+    return {
+        "split": split,
+        "created_since": None if since is None else time.time() - since,
+        "draft_versions": None if draft is None else [draft],
+        "domain": domain,
+        "min_tokens": min_tokens,
+    }
 
 
 def as_row(info: SampleInfo) -> dict[str, Any]:

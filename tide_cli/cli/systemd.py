@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pwd
 import shutil
@@ -16,6 +15,7 @@ import typer
 from tide_cli.cli.app import app
 from tide_cli.cli.output import complain
 from tide_cli.cli.setting_options import speculation_mode
+from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.up import up
 from tide_cli.cli.where import settings_for
 from tide_cli.errors import TideError
@@ -25,6 +25,8 @@ _NOT_IN_A_UNIT = {"detach", "wait"}  # systemd runs it in the foreground
 _ALSO_KEPT = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE", "SGLANG_CACHE_DIR")  # beside TIDE_*; no secrets
 
 
+@app.command()
+@with_options_of(up, leave_out=_NOT_IN_A_UNIT)
 def systemd(
     user: Annotated[bool, typer.Option("--user", help="For your own manager: systemctl --user.")] = False,
     **options: Any,
@@ -48,7 +50,7 @@ def systemd(
         if name in chosen and (folder := Path(chosen[name]).expanduser()).is_dir():
             chosen[name] = folder.absolute()
     command = [str(_program()), "up", *_as_options(chosen), *(["--", *words] if words else [])]
-    owner = None if user else pwd.getpwuid(os.getuid()).pw_name
+    owner = None if user else _own_name()
     print(
         render_unit(command, _environment(), target=settings.target, stop_timeout=settings.stop_timeout, user=owner),
         end="",
@@ -57,15 +59,14 @@ def systemd(
     complain([f"write it to {place}/tide.service, then `{control} enable --now tide`"])
 
 
-def _with_the_options_of_up() -> None:
-    own = inspect.signature(systemd, eval_str=True).parameters["user"]
-    others = inspect.signature(up, eval_str=True).parameters.values()
-    shared = [parameter for parameter in others if parameter.name not in _NOT_IN_A_UNIT]
-    systemd.__signature__ = inspect.Signature([own, *shared])  # type: ignore[attr-defined]
-
-
-_with_the_options_of_up()
-app.command()(systemd)
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        why = f"the user of number {os.getuid()} has no name here"
+        raise TideError(
+            "a unit of the system needs a user", why=why, remedy="pass --user for a unit of your own"
+        ) from None
 
 
 def _program() -> Path:

@@ -10,7 +10,7 @@ import typer
 
 from tide_cli.cli.output import complain
 from tide_cli.errors import UsageError
-from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
+from tide_cli.paths import Paths, checked, config_file, default_cache_dir, default_state_dir
 from tide_cli.setting_values import parse_path, refusal
 
 if TYPE_CHECKING:
@@ -63,21 +63,9 @@ def appliance_paths(state_dir: Path | None, config: Path | None = None) -> Paths
     """The paths of the appliance in question; the settings are loaded only where a settings file may name it."""
     variable = os.environ.get("TIDE_STATE_DIR") or None
     if state_dir is None and variable is None and config_file(config) is not None:
-        return _usable(settings_for(None, config).paths)
+        return checked(settings_for(None, config).paths)
     named = state_dir or (_path("TIDE_STATE_DIR", variable) if variable else default_state_dir())
-    return _usable(Paths.under(named, default_cache_dir()))
-
-
-def _usable(paths: Paths) -> Paths:
-    """Raises UsageError where the state folder can be none."""
-    try:
-        if paths.state.exists() and not paths.state.is_dir():
-            raise UsageError(f"{paths.state} is not a folder", remedy="--state-dir takes the folder of an appliance")
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        raise UsageError(
-            f"cannot look at {paths.state}", why=error.strerror, remedy="--state-dir takes the folder of an appliance"
-        ) from None
-    return paths
+    return checked(Paths.under(named, default_cache_dir()))
 
 
 def settings_for(state_dir: Path | None, config: Path | None, **flags: Any) -> Settings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.workload.prompt import Prompt
 
 # The engine's plugin leaves requests out of the capture whose id starts so.
@@ -76,7 +76,7 @@ class ChatClient:
         try:
             answer = self._http.post(path, json=request)
         except httpx.HTTPError as error:
-            raise TideError("the engine does not answer", why=str(error) or type(error).__name__) from None
+            raise TideError("the engine does not answer", why=reason(error)) from None
         if answer.status_code != 200:
             raise TideError(f"the engine refused a request ({answer.status_code})", why=answer.text.strip()[:300])
         return answer.json() if request is not None else {}

@@ -13,7 +13,7 @@ from torch import Tensor
 from tide_cli.drafts.manifest import CONFIG_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.safetensors"
 
@@ -120,7 +120,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        why = reason(error)
         raise TideError(f"cannot read {path}", why=why, remedy=remedy) from None
     if not isinstance(content, dict):
         raise TideError(f"cannot read {path}", why="it is no JSON object", remedy=remedy)

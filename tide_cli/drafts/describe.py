@@ -8,7 +8,7 @@ from typing import Any
 
 from tide_cli.drafts.manifest import CONFIG_FILE, damaged, version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 
 def describe(store: DraftStore, version: int) -> dict[str, Any]:
@@ -120,9 +120,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except OSError as error:
-        raise damaged(path, error.strerror) from None
+        raise damaged(path, reason(error)) from None
     except ValueError as error:
-        raise damaged(path, str(error)) from None
+        raise damaged(path, reason(error)) from None
     if not isinstance(content, dict):
         raise damaged(path, "it is no JSON object")
     return content

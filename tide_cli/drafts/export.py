@@ -10,7 +10,7 @@ from pathlib import Path
 from tide_cli.drafts.files import copy_file, sync_folder
 from tide_cli.drafts.manifest import CONFIG_FILE, MANIFEST_FILE, WEIGHTS_FILE, version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 
 
 def export_draft(store: DraftStore, version: int, folder: Path) -> None:
@@ -36,5 +36,5 @@ def export_draft(store: DraftStore, version: int, folder: Path) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
     except OSError as error:
-        why = error.strerror
+        why = reason(error)
         raise TideError(f"cannot export {version_name(version)} to {folder}", why=why, remedy="mend it") from None

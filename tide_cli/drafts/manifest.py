@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 
 MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -52,9 +52,9 @@ class Manifest:
                 raise ValueError(f"{missing[0]} is missing")
             return cls(**{field.name: content[field.name] for field in fields(cls)})
         except OSError as error:
-            raise damaged(path, error.strerror) from None
+            raise damaged(path, reason(error)) from None
         except ValueError as error:  # json and encoding errors are ValueErrors too
-            raise damaged(path, str(error)) from None
+            raise damaged(path, reason(error)) from None
 
 
 def version_name(version: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tide_cli.drafts.files import sync_folder, write_file
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 MARKS_FILE = "marks.json"
 
@@ -36,8 +36,12 @@ def read_marks(root: Path) -> Marks:
         )
     except FileNotFoundError:
         return Marks()
+    except NotADirectoryError as error:
+        raise TideError(
+            f"cannot look into {root}", why=reason(error), remedy="mend it, or use another --state-dir"
+        ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        why = reason(error)
         raise TideError(f"cannot read {path}", why=why, remedy="remove it, and pin again what is to stay") from None
 
 

@@ -30,7 +30,7 @@ from tide_cli.drafts.manifest import (
     version_of_folder,
 )
 from tide_cli.drafts.marks import Marks, read_marks, write_marks
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 __all__ = ["DraftStore", "Manifest", "parse_version", "version_name"]
 
@@ -49,11 +49,11 @@ class DraftStore:
         """Every published version, ascending."""
         try:
             names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         except OSError as error:
             raise TideError(
-                f"cannot look into {self.root}", why=error.strerror, remedy="mend it, or use another --state-dir"
+                f"cannot look into {self.root}", why=reason(error), remedy="mend it, or use another --state-dir"
             ) from None
         return sorted(version for name in names if (version := version_of_folder(name)) is not None)
 
@@ -78,7 +78,7 @@ class DraftStore:
     def size(self, version: int) -> int:
         """Bytes of a version's files on the disk; 0 where there are none."""
         try:
-            return sum(entry.stat().st_size for entry in os.scandir(self.path(version)))
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self.path(version)))
         except FileNotFoundError:
             return 0
 
@@ -173,9 +173,9 @@ class DraftStore:
         try:
             yield
         except OSError as error:
-            raise TideError(
-                f"cannot {what} in {self.root}", why=error.strerror, remedy="free some space there, or mend it"
-            ) from None
+            place = f"{Path(error.filename).name}: " if error.filename else ""
+            remedy = "free some space there, or mend it"
+            raise TideError(f"cannot {what} in {self.root}", why=place + reason(error), remedy=remedy) from None
 
     def _require(self, version: int) -> None:
         if not self.path(version).is_dir():
@@ -210,6 +210,6 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise damaged(path, error.strerror) from None
+            raise damaged(path, reason(error)) from None
         if digest != manifest.files[name]:
             raise damaged(path, "its sha256 is not the one it was published with")

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tide_cli.drafts.manifest import WEIGHTS_FILE, damaged
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 TensorKind = tuple[tuple[int, ...], torch.dtype]  # shape and dtype
 
@@ -31,9 +31,9 @@ def read_draft(folder: Path) -> dict[str, Tensor]:
             names = [name for name in file.keys() if name not in EMBEDDING_NAMES]  # noqa: SIM118, the handle is no dict
             return {name: file.get_tensor(name) for name in names}
     except OSError as error:
-        raise damaged(path, error.strerror or str(error)) from None
-    except SafetensorError as error:
-        raise damaged(path, str(error)) from None
+        raise damaged(path, reason(error)) from None
+    except SafetensorError:
+        raise damaged(path, "it does not begin as a safetensors file does") from None
 
 
 def draft_kinds(tensors: Mapping[str, Tensor]) -> dict[str, TensorKind]:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tide_cli.drafts.store import version_name
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 
 # A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
@@ -51,7 +51,9 @@ class EngineClient:
             self.set_state(timeout, tide_draft=version)
             states = self.tide_states()
         except httpx.HTTPError as error:
-            raise TideError(f"the engine did not answer the swap to {version_name(version)}", why=str(error)) from None
+            raise TideError(
+                f"the engine did not answer the swap to {version_name(version)}", why=reason(error)
+            ) from None
         refusals = [state["refusal"] for state in states if state["refusal"]]
         if refusals or any(state["draft_version"] != version for state in states) or not states:
             why = refusals[0] if refusals else "it still reports another version"
@@ -73,7 +75,7 @@ class EngineClient:
             accepted = self.set_state(tide_erase=number)
         except httpx.HTTPError as error:
             withdraw(folder, number)
-            raise TideError("the engine did not answer the request to erase samples", why=str(error)) from None
+            raise TideError("the engine did not answer the request to erase samples", why=reason(error)) from None
         if not any(accepted):
             withdraw(folder, number)
             raise TideError(

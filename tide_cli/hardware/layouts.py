@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tide_cli.errors import UsageError
 from tide_cli.hardware.gpus import best_set, equal_groups, named_gpus, tensor_parallel_sizes, usable, useful_gpus
 from tide_cli.hardware.inventory import Gpu, Inventory
+from tide_cli.hardware.memory import Part, trainer_parts
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
@@ -22,6 +23,10 @@ class Layout:
     serve: tuple[Gpu, ...]
     trainer: str
     candidates: tuple[Gpu, ...] = ()
+
+    def training_parts(self, shape: TargetShape, draft: DraftShape | None, wishes: Wishes) -> tuple[Part, ...]:
+        """What a trainer takes in this layout; on the CPU unless it has a GPU."""
+        return trainer_parts(shape, draft, wishes, on_gpu=bool(self.candidates)) if draft else ()
 
 
 def layouts(

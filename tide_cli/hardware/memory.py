@@ -18,9 +18,18 @@ MIB, GIB = 2**20, 2**30
 PREFILL_STEPS = (8192, 4096, 2048)
 # SGLang reserves 512 MiB, and 1.5 MiB for each token of a prefill step (memory_hook.py).
 _ACTIVATIONS, _ACTIVATION_OF_TOKEN = 512 * MIB, 3 * MIB // 2
-# SGLang reserves 2 MiB for each request of the largest decode graph and 8 MiB for each prefill graph. Target, draft and
-# draft-extend each have decode graphs of their own. 100 prefill graphs: more than it captures up to 8,192 tokens.
-_GRAPH_OF_REQUEST, _GRAPH_KINDS, _PREFILL_GRAPHS = 2 * MIB, 3, 100 * 8 * MIB
+# SGLang reserves 2 MiB for each request of the largest decode graph and 8 MiB for each prefill graph, as if there were
+# one model and one number of draft steps.
+_GRAPH_OF_REQUEST, _PREFILL_GRAPH = 2 * MIB, 8 * MIB
+# Tokens of its prefill graphs up to the step's (cuda_graph_hook.py): first, last, every so many.
+_PREFILL_GRAPH_TOKENS = (
+    (4, 32, 4),
+    (48, 256, 16),
+    (288, 512, 32),
+    (576, 1024, 64),
+    (1280, 4096, 256),
+    (4608, 8192, 512),
+)
 # Allowances: the driver's context and libraries; NCCL's buffers where several GPUs work together.
 _CONTEXT, _COLLECTIVES = 512 * MIB, 512 * MIB
 # What a Python process with torch holds in main memory on a CPU. Measured with SmolLM2: SGLang's three hold 0.5, 0.5
@@ -30,6 +39,7 @@ _CPU_PROCESS, _ENGINE_PROCESSES = GIB // 2, 4
 _SLIDING_NUMERATOR, _SLIDING_DENOMINATOR = 4, 5
 # Kernels for MXFP4 want the sizes of an expert's matrices rounded up: hidden and, for each GPU, intermediate.
 _MXFP4_HIDDEN, _MXFP4_INTERMEDIATE, _MXFP4_BITS = 256, 128, (17, 4)  # 4.25 bits
+_PAGE = 64  # tokens; the largest page of SGLang's attention backends
 _KV_BYTES = 2  # keys and values are bfloat16 on a GPU
 _VOCABULARY_CHUNK = 32768  # SpecForge's compact teacher looks at this many tokens at a time
 _CAPTURED_FORWARDS = 2  # copies of a forward's hidden states in flight
@@ -79,7 +89,7 @@ def engine_parts(
         "target weights": _ceil(served_weight_bytes(shape, wishes.serving_bytes), tp),
         "expert padding": _expert_padding(shape, tp),
         "draft weights": _ceil(draft.parameters * wishes.draft_bytes, tp) if draft else 0,
-        "CUDA graphs": wishes.requests * _GRAPH_OF_REQUEST * (_GRAPH_KINDS if draft else 1) + _PREFILL_GRAPHS,
+        "CUDA graphs": _graph_bytes(draft, wishes, prefill_tokens),
         "activations": _ACTIVATIONS + prefill_tokens * _ACTIVATION_OF_TOKEN + tp * GIB // 8,
         "captured states": captured if draft else 0,
         "driver and libraries": _CONTEXT + (_COLLECTIVES if tp > 1 else 0),
@@ -87,9 +97,17 @@ def engine_parts(
     return _parts("engine", parts)
 
 
-# Of `engine_parts`, what SGLang's --mem-fraction-static covers together with the KV cache, and what is gone before
-# SGLang looks at how much memory is free.
-STATIC_PARTS = frozenset({"target weights", "expert padding", "draft weights"})
+def serving_parts(
+    shape: TargetShape, draft: DraftShape | None, wishes: Wishes, *, tp: int, prefill_tokens: int, tokens: int
+) -> tuple[Part, ...]:
+    """`engine_parts` and a KV cache of so many tokens."""
+    cache = Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp))
+    return (*engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=prefill_tokens), cache)
+
+
+# Of `serving_parts`, what SGLang's --mem-fraction-static covers, and what is gone before SGLang looks at how much
+# memory is free.
+STATIC_PARTS = frozenset({"target weights", "expert padding", "draft weights", "KV cache"})
 EARLY_PARTS = frozenset({"driver and libraries"})
 
 
@@ -128,6 +146,16 @@ def cpu_engine_parts(
     return _parts("engine", parts)
 
 
+def _graph_bytes(draft: DraftShape | None, wishes: Wishes, prefill_tokens: int) -> int:
+    """Decode graphs of the target, of draft-extend and, from two steps on, of the draft, for each number of draft steps
+    that the engine may change to, 0 included (eagle_worker_v2.py); prefill graphs of target and draft."""
+    prefill = sum(
+        len(range(first, min(last, prefill_tokens) + 1, every)) for first, last, every in _PREFILL_GRAPH_TOKENS
+    )
+    decode = sum(3 if steps > 1 else 2 for steps in wishes.step_counts) if draft else 1
+    return wishes.requests * _GRAPH_OF_REQUEST * decode + (2 if draft else 1) * prefill * _PREFILL_GRAPH
+
+
 def _expert_padding(shape: TargetShape, tp: int) -> int:
     """What rounding up adds to the MXFP4 experts on each GPU; 0 for every other target."""
     if shape.quantisation != "mxfp4" or not shape.experts:
@@ -141,6 +169,11 @@ def _expert_padding(shape: TargetShape, tp: int) -> int:
 
     padded = size(_round_up(shape.hidden_size, _MXFP4_HIDDEN), _round_up(inner, _MXFP4_INTERMEDIATE))
     return padded - size(shape.hidden_size, inner)
+
+
+def whole_pages(tokens: int, *, up: bool = False) -> int:
+    """Tokens of a KV cache, rounded down, or up, to whole pages."""
+    return _round_up(tokens, _PAGE) if up else tokens // _PAGE * _PAGE
 
 
 def spool_size(free: int) -> int:

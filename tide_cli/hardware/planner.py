@@ -25,9 +25,11 @@ from tide_cli.hardware.memory import (
     cpu_engine_parts,
     engine_parts,
     kv_token_bytes,
+    serving_parts,
     spool_size,
     total,
     trainer_parts,
+    whole_pages,
 )
 from tide_cli.hardware.notes import gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
@@ -37,7 +39,6 @@ from tide_cli.targets.shape import DraftShape, TargetShape
 
 # KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
 CPU_TOTAL_TOKENS = 16384
-_PAGE = 64  # tokens; the largest page of SGLang's attention backends
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,7 @@ def _fit(
 ) -> _Fit | None:
     """None where the trainer does not fit."""
     trainer: Gpu | None = None
-    needed = 0
-    if layout.trainer != "off" and draft:
-        needed = total(trainer_parts(shape, draft, wishes, on_gpu=layout.trainer != "cpu"))
+    needed = 0 if layout.trainer == "off" else total(layout.training_parts(shape, draft, wishes))
     if layout.trainer == "cpu" and needed > inventory.memory_free:
         return None
     if layout.candidates:
@@ -129,7 +128,7 @@ def _fit(
     tokens = []
     for step in PREFILL_STEPS:
         left = smallest - total(engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step))
-        tokens.append(max(0, left) // token // _PAGE * _PAGE)
+        tokens.append(whole_pages(max(0, left) // token))
     return _Fit(layout, trainer, tuple(tokens), wishes.wanted_tokens(shape.context_length))
 
 
@@ -147,18 +146,17 @@ def _on_gpus(
     tokens = fit.tokens[place]
     if (wishes.total_tokens or layout is not possible[0] or place > 0) and tokens > fit.wanted:
         tokens = fit.wanted
-    engine = engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step)
-    cache = Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp))
-    training = trainer_parts(shape, draft, wishes, on_gpu=bool(fit.trainer)) if draft else ()
+    engine = serving_parts(shape, draft, wishes, tp=tp, prefill_tokens=step, tokens=tokens)
+    training = layout.training_parts(shape, draft, wishes)
     memory = []
     for gpu in pool:
-        parts = (*engine, cache) if gpu in layout.serve else ()
+        parts = engine if gpu in layout.serve else ()
         if gpu == fit.trainer:
             parts += training
         memory.append(DeviceMemory(gpu.index, gpu.name, gpu.memory, gpu.memory_used, parts))
     if layout.trainer == "cpu":
         memory.append(_main_memory(inventory, training))
-    static = sum(part.size for part in engine if part.name in STATIC_PARTS) + cache.size
+    static = sum(part.size for part in engine if part.name in STATIC_PARTS)
     early = sum(part.size for part in engine if part.name in EARLY_PARTS)
     # A fraction of what is free when the engine starts; after a restart the trainer is there already.
     smallest = min(gpu.memory_free - (total(training) if gpu == fit.trainer else 0) for gpu in layout.serve)

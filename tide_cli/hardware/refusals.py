@@ -8,7 +8,7 @@ from tide_cli.errors import UsageError
 from tide_cli.hardware.gpus import named_gpus, usable
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.layouts import Layout
-from tide_cli.hardware.memory import GIB, PREFILL_STEPS, Part, engine_parts, kv_token_bytes, total, trainer_parts
+from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, serving_parts, total, whole_pages
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
@@ -19,8 +19,10 @@ class DoesNotFit(UsageError):
     def __init__(self, target: str, where: str, parts: Sequence[Part], free: int) -> None:
         largest = sorted(parts, key=lambda part: -part.size)[:4]
         words = ", ".join(f"{part.name} {part.size / GIB:.1f}" for part in largest)
+        lack = total(parts) - free
+        missing = f"{lack / GIB:.1f} GiB" if lack >= GIB // 10 else f"{-(-lack // MIB)} MiB"
         super().__init__(
-            f"{target} does not fit: {(total(parts) - free) / GIB:.1f} GiB are missing {where}",
+            f"{target} does not fit: {missing} are missing {where}",
             why=f"needed are {total(parts) / GIB:.1f} GiB ({words}), free are {free / GIB:.1f}",
             remedy="more memory, or fewer --max-running-requests",
         )
@@ -45,14 +47,12 @@ def too_small(
     target: str,
 ) -> DoesNotFit:
     """What is missing in the layout that comes nearest."""
-    tokens, step = wishes.least_tokens(shape.context_length), PREFILL_STEPS[-1]
+    tokens, step = whole_pages(wishes.least_tokens(shape.context_length), up=True), PREFILL_STEPS[-1]
     nearest: tuple[int, str, tuple[Part, ...], int] | None = None
     for layout in possible:
-        tp = len(layout.serve)
-        parts = engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step)
-        parts += (Part("engine", "KV cache", tokens * kv_token_bytes(shape, draft, tp)),)
+        parts = serving_parts(shape, draft, wishes, tp=len(layout.serve), prefill_tokens=step, tokens=tokens)
         tightest = min(layout.serve, key=usable)
-        training = trainer_parts(shape, draft, wishes, on_gpu=layout.trainer != "cpu") if draft else ()
+        training = layout.training_parts(shape, draft, wishes)
         there, free = f"on GPU {tightest.index}", usable(tightest)
         if layout.trainer == "shared":
             parts += training

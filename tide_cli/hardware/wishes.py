@@ -28,6 +28,7 @@ class Wishes:
     requests: int = 8
     total_tokens: int | None = None  # tokens of the KV cache
     draft_steps: int = 3
+    step_counts: tuple[int, ...] = (3,)  # numbers of draft steps that the engine is made ready for, each with graphs
     batch_tokens: int = 2048  # of the largest training batch: a single sample may exceed a batch
     serving_bytes: int = 2  # of an unquantised weight as served
     draft_bytes: int = 2  # of a published draft's weight
@@ -61,8 +62,18 @@ class Wishes:
             requests=settings.max_running_requests,
             total_tokens=settings.max_total_tokens,
             draft_steps=settings.draft_steps,
+            step_counts=_step_counts(settings),
             batch_tokens=max(settings.batch_tokens, settings.max_sample_tokens),
             serving_bytes=4 if settings.dtype == "float32" else 2,
             draft_bytes=4 if settings.dtype == "float32" else 2,
             spool_size=settings.spool_size,
         )
+
+
+def _step_counts(settings: Settings) -> tuple[int, ...]:
+    match settings.speculation:
+        case "auto":
+            return tuple(range(settings.draft_steps + 1))
+        case int(steps):
+            return (steps,)
+    return (settings.draft_steps,)

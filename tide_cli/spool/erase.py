@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 _ASK_AGAIN = 0.1  # seconds between two looks for the answer
 
@@ -47,15 +47,14 @@ class Erased:
 def erase_offline(folder: Path, which: Which) -> Erased:
     """Erases in a spool that no engine holds, and waits for the disk. TideError: none there, taken, or unusable."""
     # the writer needs what is here
+    from tide_cli.spool.folder import no_ring
     from tide_cli.spool.ring import Ring
     from tide_cli.spool.writer import SpoolWriter
 
     try:
         ring = Ring.open(folder)
     except OSError as error:
-        raise TideError(
-            f"there is no spool in {folder}", why=error.strerror, remedy="nothing is to be erased"
-        ) from None
+        raise no_ring(folder, error) from None
     layout = ring.layout
     ring.close()
     writer = SpoolWriter.open(folder, layout, 0, run="erase", max_sample_tokens=layout.page_tokens, held_out_share=0)
@@ -63,7 +62,7 @@ def erase_offline(folder: Path, which: Which) -> Erased:
         erased = writer.erase(which)
         writer.sync()
     except (OSError, sqlite3.Error) as error:
-        raise TideError(f"the spool in {folder} is not erased", why=str(error), remedy="try again") from None
+        raise TideError(f"the spool in {folder} is not erased", why=reason(error), remedy="try again") from None
     finally:
         writer.close()
     return erased
@@ -84,7 +83,7 @@ def read_request(folder: Path, number: int) -> Which:
         fields = json.loads(path.read_text())
         return Which(**{**fields, "ids": tuple(int(sample) for sample in fields["ids"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TideError(f"{path} is no request to erase", why=str(error)) from None
+        raise TideError(f"{path} is no request to erase", why=reason(error)) from None
 
 
 def answer(folder: Path, number: int, erased: Erased | None, error: str | None = None) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.figures import row_bytes
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample, SampleInfo
@@ -93,7 +93,7 @@ def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tic
         if made:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise _unwritable(folder, error.strerror) from None
+            raise _unwritable(folder, reason(error)) from None
         raise
     return Exported(
         folder=str(folder),
@@ -114,7 +114,7 @@ def _take_folder(folder: Path, size: int) -> bool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise _unwritable(folder, error.strerror) from None
+        raise _unwritable(folder, reason(error)) from None
     if size > free:
         if made:
             folder.rmdir()

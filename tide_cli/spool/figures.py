@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tide_cli.errors import TideError
+from tide_cli.spool.folder import no_ring
 from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER
@@ -106,8 +106,7 @@ def read_ring(folder: Path) -> tuple[RowLayout, int, int]:
     try:
         ring = Ring.open(folder)
     except OSError as error:
-        remedy = "serve something with capture on: tide up"
-        raise TideError(f"there is no spool in {folder}", why=error.strerror, remedy=remedy) from None
+        raise no_ring(folder, error) from None
     found = ring.layout, ring.pages, ring.size_bytes
     ring.close()
     return found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import sqlite3
 from pathlib import Path
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import Ring
 
 LOCK_FILE = "writer.lock"
+_INDEX_FILE, _REBUILDS = "index.db", "`tide spool repair` rebuilds it"
+_OF_THE_DISK = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED}
 
 
 def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> tuple[Ring, int]:
@@ -23,7 +27,7 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
         folder.chmod(0o700)
         lock = _take_lock(folder)
     except OSError as error:
-        raise unusable(folder, error.strerror) from None
+        raise unusable(folder, error) from None
     try:
         try:
             ring = Ring.open(folder, writable=True)
@@ -36,7 +40,7 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
     except BaseException as error:
         os.close(lock)
         if isinstance(error, OSError):
-            raise unusable(folder, error.strerror) from None
+            raise unusable(folder, error) from None
         raise
 
 
@@ -48,7 +52,7 @@ def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_toke
         _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
         return
     except OSError as error:
-        raise unusable(folder, error.strerror) from None
+        raise unusable(folder, error) from None
     try:
         _check_layout(folder, ring.layout, layout)
         _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
@@ -67,9 +71,25 @@ def ring_size(folder: Path) -> int | None:
     return size
 
 
-def unusable(folder: Path, why: str | None) -> TideError:
-    """The folder cannot be written or read."""
-    return TideError(f"the spool folder {folder} cannot be used", why=why, remedy="mend it, or use another --state-dir")
+def unusable(folder: Path, error: Exception) -> TideError:
+    """The folder cannot be written or read, or what is in it."""
+    why, remedy = reason(error), "mend it, or use another --state-dir"
+    if isinstance(error, OSError) and error.filename and Path(error.filename) != folder:
+        why = f"{Path(error.filename).name}: {why}"
+        if Path(error.filename).name == _INDEX_FILE and error.errno in (errno.EISDIR, errno.ELOOP, errno.ENOENT):
+            remedy = _REBUILDS
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF not in _OF_THE_DISK:
+        why, remedy = f"its index: {why}", _REBUILDS
+    return TideError(f"the spool folder {folder} cannot be used", why=why, remedy=remedy)
+
+
+def no_ring(folder: Path, error: OSError) -> TideError:
+    """The ring in `folder` could not be opened: there is none, or something else is in its place."""
+    if isinstance(error, FileNotFoundError):
+        return TideError(
+            f"there is no spool in {folder}", remedy="`tide up` makes one: serve something with capture on"
+        )
+    return unusable(folder, error)
 
 
 def _take_lock(folder: Path) -> int:

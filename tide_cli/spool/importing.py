@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
 from tide_cli.spool.figures import read_ring
 from tide_cli.spool.index import SpoolIndex
@@ -63,7 +63,7 @@ def read_export(folder: Path) -> Export:
     try:
         manifest = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise _no_export(folder, getattr(error, "strerror", None) or str(error)) from None
+        raise _no_export(folder, reason(error)) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _no_export(folder, f"{path} is not the manifest of one")
     if manifest.get("version") != FORMAT_VERSION:
@@ -223,13 +223,13 @@ def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
         if ids.min() < 0 or ids.max() >= 2**31 or not torch.equal(tensors["loss_mask"].bool(), generated):
             raise ValueError("input_ids or loss_mask cannot be right")
     except OSError as error:
-        raise _wrong(path, error.strerror or str(error)) from None
+        raise _wrong(path, reason(error)) from None
     except KeyError as error:
         raise _wrong(path, f"it has no {error.args[0]}") from None
     except pickle.UnpicklingError:
         raise _wrong(path, "it holds other things than tensors") from None
     except (ValueError, TypeError, AttributeError, RuntimeError, EOFError) as error:
-        raise _wrong(path, str(error).partition("\n")[0] or type(error).__name__) from None
+        raise _wrong(path, reason(error)) from None
     return ids, tensors["aux_hidden_state"][0], tensors["hidden_state"][0]
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
+from tide_cli.spool.folder import no_ring
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 
@@ -118,10 +119,15 @@ class SpoolIndex:
     def open(cls, folder: Path) -> SpoolIndex:
         """A reader's view. TideError when there is no index, or an unusable one."""
         path = folder / INDEX_FILE
-        if not path.is_file():
+        try:
+            path.stat()
+        except OSError as error:
             if (folder / RING_FILE).is_file():
-                raise _unusable(folder, f"{INDEX_FILE} is missing")
-            raise TideError(f"there is no spool in {folder}", remedy="serve something with capture on: tide up")
+                why = f"{INDEX_FILE} is missing" if isinstance(error, FileNotFoundError) else reason(error)
+                raise _unusable(folder, why) from None
+            raise no_ring(folder, error) from None
+        if not path.is_file():
+            raise _unusable(folder, f"{INDEX_FILE} is no file")
         connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
         connection.text_factory = _text
         try:
@@ -251,5 +257,6 @@ def _info(values: tuple[Any, ...]) -> SampleInfo | None:
 
 
 def _unusable(folder: Path, error: Exception | str) -> TideError:
+    why = error if isinstance(error, str) else reason(error)
     remedy = "`tide spool repair` rebuilds it from the ring"
-    return TideError(f"the index of the spool in {folder} cannot be read", why=str(error), remedy=remedy)
+    return TideError(f"the index of the spool in {folder} cannot be read", why=why, remedy=remedy)

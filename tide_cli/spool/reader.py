@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tide_cli.errors import TideError
+from tide_cli.spool.folder import no_ring
 from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout, row_runs
 from tide_cli.spool.ring import Ring, checksum, row_sums
@@ -35,7 +35,7 @@ class SpoolReader:
             return cls(Ring.open(folder), index, folder)
         except OSError as error:
             index.close()
-            raise TideError(f"there is no spool in {folder}", why=error.strerror, remedy="start one: tide up") from None
+            raise no_ring(folder, error) from None
         except BaseException:
             index.close()
             raise

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.samples import Sample, SampleInfo
 
 RESERVOIR_FOLDER = "reservoir"  # in the spool's folder
@@ -71,7 +71,7 @@ class Reservoir:
                 leftover.unlink()
             found = [_stored(path) for path in sorted(folder.glob("*" + _SUFFIX))]
         except OSError as error:
-            raise TideError(f"the reservoir in {folder} cannot be used", why=error.strerror) from None
+            raise TideError(f"the reservoir in {folder} cannot be used", why=reason(error)) from None
         self._kept = sorted(entry for entry in found if entry is not None)
         self.size_bytes = sum(entry.size_bytes for entry in self._kept)
         self._shrink()

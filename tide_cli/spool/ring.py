@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
 
@@ -62,7 +63,7 @@ class Ring:
             try:
                 os.posix_fallocate(file, 0, size)
             except OSError as error:
-                raise _disk_too_small(folder, size, error.strerror) from None
+                raise _disk_too_small(folder, size, reason(error)) from None
             os.pwrite(file, layout.header(pages), 0)
             os.fsync(file)
             ring = cls(file, layout, pages, writable=True)
@@ -80,13 +81,15 @@ class Ring:
         path = folder / RING_FILE
         file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise ValueError("it is no file")
             layout, pages = parse_header(os.pread(file, HEADER.itemsize, 0))
             if os.fstat(file).st_size != layout.regions(pages).size:
                 raise ValueError("the file's size does not fit its header")
             return cls(file, layout, pages, writable=writable)
         except ValueError as error:
             remedy = f"delete {folder} to start an empty spool"
-            raise TideError(f"{path} is not a usable spool", why=str(error), remedy=remedy) from None
+            raise TideError(f"{path} is not a usable spool", why=reason(error), remedy=remedy) from None
         finally:
             os.close(file)
 

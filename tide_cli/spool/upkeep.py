@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -71,7 +72,7 @@ def repair(folder: Path, tick: Tick) -> Repaired:
     try:
         if state != "intact":
             for name in (INDEX_FILE, INDEX_FILE + "-wal", INDEX_FILE + "-shm"):
-                (folder / name).unlink(missing_ok=True)
+                _clear(folder / name)
         with closing(SpoolIndex.create(folder)) as index:
             found, _ = reconcile(ring, index)
             with closing(SpoolReader.open(folder)) as reader:
@@ -79,7 +80,7 @@ def repair(folder: Path, tick: Tick) -> Repaired:
             _disown(ring, [info for info in found if info.id in damaged])
             samples, _ = reconcile(ring, index)
     except (OSError, sqlite3.Error) as error:
-        raise unusable(folder, getattr(error, "strerror", None) or str(error)) from None
+        raise unusable(folder, error) from None
     finally:
         ring.close()
         os.close(lock)
@@ -113,6 +114,14 @@ def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:
             return "unreadable" if index.malformed else "intact", samples
     except TideError:
         return "unreadable", []
+
+
+def _clear(path: Path) -> None:
+    """Whatever is there: the index is made of the ring alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _disown(ring: Ring, samples: list[SampleInfo]) -> None:

@@ -99,7 +99,7 @@ class SpoolWriter:
         except BaseException as error:
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
-                raise unusable(folder, getattr(error, "strerror", None) or str(error)) from None
+                raise unusable(folder, error) from None
             raise
 
     @property

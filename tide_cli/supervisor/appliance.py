@@ -165,9 +165,10 @@ def write_outcome(paths: Paths, code: int, reason: str | None, excerpt: Sequence
 def read_outcome(paths: Paths) -> dict[str, Any] | None:
     """{'code', 'reason', 'excerpt', 'time'}; None where no appliance has ended here."""
     try:
-        return json.loads(outcome_file(paths).read_text())
+        outcome = json.loads(outcome_file(paths).read_text())
     except (OSError, ValueError):
         return None
+    return outcome if isinstance(outcome, dict) else None
 
 
 def outcome_error(outcome: dict[str, Any]) -> TideError:

@@ -57,7 +57,8 @@ def explain(tail: str, code: int, child: str, oom: bool = False) -> Ending:
         return Ending(words, () if cause.whole else excerpt, told is not None, cause.final)
     if code < 0 and not _FAILED.search(tail):
         # what it said last has nothing to do with it
-        return Ending(f"it was ended by {_signal_name(-code)}", excerpt)
+        how = "crashed" if -code in _CRASHES else "was killed from outside"
+        return Ending(f"it {how} ({signal_name(-code)})", excerpt)
     return Ending(last_words(tail), excerpt)
 
 
@@ -115,7 +116,7 @@ class _Rule:
         return Cause(*words, self._final, self._whole)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     """'SIGSEGV'; a real-time signal has no name of its own."""
     try:
         return signal.Signals(number).name
@@ -128,6 +129,9 @@ def _fill(text: str, groups: Mapping[str, str | None]) -> str:
         text = text.replace(f"{{{name}}}", " ".join((value or "").split())[:200])
     return text
 
+
+# signals that a program gets for a fault of its own
+_CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP}
 
 # what SGLang says before it ends all of its processes because one has failed
 _FAILED = re.compile(r"hit an exception|scheduler died during initialization", re.IGNORECASE)

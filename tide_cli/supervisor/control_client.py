@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import NotRunningError, TideError
+from tide_cli.errors import NotRunningError, TideError, reason
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -43,7 +43,7 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
     except (OSError, http.client.HTTPException) as error:
         raise TideError(
             "the supervisor does not answer",
-            why=str(error) or type(error).__name__,
+            why=reason(error),
             remedy="try again; `tide down --now` ends it in any case",
         ) from None
     finally:

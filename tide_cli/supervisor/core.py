@@ -8,10 +8,10 @@ token. The engine's end ends neither the trainer nor its cycle; the trainer's ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tide_cli.engine.phases import phase_words
-from tide_cli.supervisor.endings import end, give_up, judge_silence
+from tide_cli.supervisor.answers import NO_TRAINING, why_no_restart, why_no_training
+from tide_cli.supervisor.endings import end, exit_words, give_up, judge_silence, times_words
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Child, Limits, State
 from tide_cli.supervisor.messages import (
@@ -23,7 +23,6 @@ from tide_cli.supervisor.messages import (
     Began,
     Broken,
     CaptureLooked,
-    ChooseDraft,
     DraftChosen,
     Exited,
     Finish,
@@ -33,11 +32,8 @@ from tide_cli.supervisor.messages import (
     Note,
     Observed,
     PauseAsked,
-    Probe,
     Pulse,
     RestartAsked,
-    Serve,
-    Spawn,
     Speculates,
     StopAsked,
     Swapped,
@@ -49,6 +45,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.speculating import SpeculationNews
+from tide_cli.supervisor.way_up import WayUp
 
 
 class Core:
@@ -58,7 +55,6 @@ class Core:
         self.limits = limits
         self.learning = learning
         self.speculation = SpeculationNews()
-        self.steps = list(steps)
         self.children = {name: Child(name) for name in [*steps, ENGINE, *([TRAINER] if trains else [])]}
         self.stopping = False
         self.finished = False
@@ -67,8 +63,7 @@ class Core:
         self.excerpt: tuple[str, ...] = ()  # of the log of the child whose end was fatal
         self.stopped_by: str | None = None  # of an end that was asked for
         self.capture_failure: str | None = None
-        self._step_running: str | None = None
-        self._prepared: dict[str, float] = {}  # seconds of the steps before the engine's first start
+        self._way_up = WayUp(steps, self.children, limits)
 
     @property
     def state(self) -> State:
@@ -97,7 +92,7 @@ class Core:
     def _react(self, message: Message, now: float) -> list[Action]:
         match message:
             case Began():
-                return self._next_step(now)
+                return self._way_up.next_step(now)
             case Exited():
                 return self._exited(message, now)
             case StopAsked(by):
@@ -109,7 +104,7 @@ class Core:
             case DraftChosen():
                 return self._draft_chosen(message, now)
             case Answered(generation, phases):
-                return self._engine_ready(generation, phases, now)
+                return self._way_up.engine_ready(generation, phases, self.learning.served, now)
             case Pulse():
                 return self._pulse(message, now)
             case Speculates(generation, state):
@@ -132,22 +127,14 @@ class Core:
             case Told(kind, text):
                 return [Note(kind, text)]
             case TrainAsked():
-                return self.learning.train_asked(message, self._why_no_training())
+                return self.learning.train_asked(message, why_no_training(self.children))
             case PauseAsked():
                 if not self.trains:
-                    return [Answer(message.ticket, False, "training is off on this appliance")]
+                    return [Answer(message.ticket, False, NO_TRAINING)]
                 return self.learning.pause_asked(message)
             case UseAsked():
                 return self.learning.use_asked(message, self._ready_engine() is not None)
         return []
-
-    # --- the way up
-
-    def _next_step(self, now: float) -> list[Action]:
-        if not self.steps:
-            return [ChooseDraft()]
-        self._step_running = self.steps.pop(0)
-        return self._start(self._step_running, now)
 
     def _draft_chosen(self, message: DraftChosen, now: float) -> list[Action]:
         if self.stopping:
@@ -155,31 +142,7 @@ class Core:
         if message.error is not None:
             return self._fatal(message.error, now)
         self.learning.starts_with(message.version)
-        return self._start(ENGINE, now)
-
-    def _engine_ready(self, generation: int, phases: Mapping[str, float], now: float) -> list[Action]:
-        engine = self.children[ENGINE]
-        if engine.state is not State.STARTING or engine.generation != generation:
-            return []
-        seconds = now - engine.since
-        engine.ready(now)
-        words = phase_words(phases)
-        text = f"the engine is ready after {seconds:.0f} s" + (f" ({words})" if words else "")
-        data = {"seconds": round(seconds, 3), "phases": {**self._prepared, **phases}}
-        self._prepared = {}
-        actions: list[Action] = [Note("ready", text, data)]
-        if self.learning.served is not None:
-            actions.append(Serve(self.learning.served))
-        if self._trainer_state() is State.WAITING:
-            actions += self._start(TRAINER, now)
-        return actions
-
-    def _start(self, name: str, now: float) -> list[Action]:
-        child = self.children[name]
-        # a step may download or convert for as long as it takes; engine and trainer must become ready in time
-        child.starting(now, self.limits.start_timeout if name in (ENGINE, TRAINER) else None)
-        spawn = Spawn(name, child.generation)
-        return [spawn, Probe(child.generation)] if name == ENGINE else [spawn]
+        return self._way_up.start(ENGINE, now)
 
     # --- news of the children
 
@@ -192,10 +155,10 @@ class Core:
             return [Note("exited", f"{child.name} ended", {"code": message.code})]
         if child.restart:
             gone = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
-            return [*gone, *self._start(child.name, now)]
-        if child.name == self._step_running:
+            return [*gone, *self._way_up.start(child.name, now)]
+        if child.name == self._way_up.running:
             return self._step_ended(child, message, now)
-        reason = _words(message)
+        reason = exit_words(message)
         if child.state is State.STOPPING and child.reason:  # ended by us, for a trouble that its log may explain
             reason = f"{child.reason}: {message.last_words}" if message.explained else child.reason
         child.failed(now, reason, self.limits.policy, final=message.final and child.state is State.STARTING)
@@ -208,19 +171,17 @@ class Core:
                 Note("backoff", f"{child.name} starts again in {wait:.0f} s", {"failures": child.failures}),
             ]
         if child.name == ENGINE:
-            return actions + self._fatal(f"the engine ended{_times(child)}: {reason}", now, message.excerpt)
-        text = f"training is given up, serving goes on: the trainer ended{_times(child)}"
+            return actions + self._fatal(f"the engine ended{times_words(child)}: {reason}", now, message.excerpt)
+        text = f"training is given up, serving goes on: the trainer ended{times_words(child)}"
         return [*actions, Note("trainer_fatal", text, {"failures": child.failures})]
 
     def _step_ended(self, child: Child, message: Exited, now: float) -> list[Action]:
-        self._step_running = None
-        self._prepared[child.name] = round(now - child.since, 1)
-        child.done(now)
+        self._way_up.step_ended(child, now)
         if message.code:
             child.stopped(now)
-            words = message.last_words or f"preparing the {child.name} failed: {_words(message)}"
+            words = message.last_words or f"preparing the {child.name} failed: {exit_words(message)}"
             return self._fatal(words, now, message.excerpt)
-        return self._next_step(now)
+        return self._way_up.next_step(now)
 
     def _trainer_said(self, message: TrainerSaid, now: float) -> list[Action]:
         trainer = self.children[TRAINER]
@@ -248,7 +209,7 @@ class Core:
         return give_up(child, f"{message.names} ended", self.limits, now)
 
     def _restart_asked(self, message: RestartAsked, now: float) -> list[Action]:
-        if why_not := self._why_no_restart(message.children):
+        if why_not := why_no_restart(self.children, message.children, self.stopping):
             return [Answer(message.ticket, False, why_not)]
         actions: list[Action] = []
         for name in message.children:
@@ -259,7 +220,7 @@ class Core:
                 child.restart = True
                 actions += end(child, self.limits, now)
             else:
-                actions += self._start(name, now)
+                actions += self._way_up.start(name, now)
         return [*actions, Answer(message.ticket, True, f"{' and '.join(message.children)} restarting")]
 
     def _capture_looked(self, failure: str | None) -> list[Action]:
@@ -279,7 +240,7 @@ class Core:
             if child.deadline is None or now < child.deadline:
                 continue
             if child.state is State.BACKOFF:
-                actions += self._start(child.name, now)
+                actions += self._way_up.start(child.name, now)
             elif child.state is State.STARTING:
                 child.reason = f"not ready within {self.limits.start_timeout:.0f} s"
                 child.stopping(now, self.limits.stop_timeout)
@@ -328,38 +289,3 @@ class Core:
     def _trainer_state(self) -> State | None:
         trainer = self.children.get(TRAINER)
         return trainer.state if trainer else None
-
-    def _why_no_restart(self, names: Sequence[str]) -> str | None:
-        if self.stopping:
-            return "the appliance is ending"
-        for name in names:
-            if name not in self.children:
-                return f"this appliance has no {name}"
-            if self.children[name].state in (State.WAITING, State.STOPPING):
-                return f"the {name} is {self.children[name].state}; try again later"
-        return None
-
-    def _why_no_training(self) -> str | None:
-        """Why no cycle can begin now, in words; None where one can."""
-        trainer = self.children.get(TRAINER)
-        if trainer is None:
-            return "training is off on this appliance"
-        if trainer.state is State.FATAL:
-            return (
-                f"the trainer has been given up ({trainer.reason}); `tide logs trainer`, then `tide down` and `tide up`"
-            )
-        if trainer.state is not State.READY:
-            return f"the trainer is not ready ({trainer.state}); try again when `tide ps` says READY"
-        if self._ready_engine() is None:
-            return f"the engine is not ready ({self.children[ENGINE].state}); try again when `tide ps` says READY"
-        return None
-
-
-def _words(message: Exited) -> str:
-    how = f"signal {-message.code}" if message.code < 0 else f"exit code {message.code}"
-    first, *rest = message.last_words.split("\n")
-    return "\n".join([f"{first} ({how})" if first else how, *rest])
-
-
-def _times(child: Child) -> str:
-    return f" {child.failures} times in a row" if child.failures > 1 else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tide_cli.supervisor.causes import signal_name
 from tide_cli.supervisor.lifecycle import Child, Limits, State
-from tide_cli.supervisor.messages import TRAINER, Action, Kill, Note, Tell, Terminate
+from tide_cli.supervisor.messages import TRAINER, Action, Exited, Kill, Note, Tell, Terminate
 
 
 def end(child: Child, limits: Limits, now: float) -> list[Action]:
@@ -36,3 +37,17 @@ def judge_silence(engine: Child, silence: float, limits: Limits, now: float) -> 
         engine.recovered(now)
         return [Note("recovered", "the engine gives tokens again")]
     return []
+
+
+def exit_words(message: Exited) -> str:
+    """How a process ended: its last words, and its exit code or signal."""
+    how = signal_name(-message.code) if message.code < 0 else f"exit code {message.code}"
+    first, *rest = message.last_words.split("\n")
+    if first.endswith(f"({how})"):
+        return message.last_words
+    return "\n".join([f"{first} ({how})" if first else how, *rest])
+
+
+def times_words(child: Child) -> str:
+    """' 3 times in a row'; nothing the first time."""
+    return f" {child.failures} times in a row" if child.failures > 1 else ""

@@ -6,6 +6,7 @@ served: id = 1, version, since (unix seconds)
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 _TABLES = (
     "create table if not exists events"
@@ -32,13 +33,13 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Open or create. Raises TideError where the file is no database of ours."""
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, timeout=5, isolation_level=None)
             self._connection.execute("pragma journal_mode = wal")
             for statement in _TABLES:
                 self._connection.execute(statement)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise _unusable(path, error) from None
 
     def note(self, kind: str, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,13 +74,18 @@ def read_events(
         path, f"select id, time, kind, text, data from events where {where} order by id desc limit ?", [*values, limit]
     )
     names = ("id", "time", "kind", "text", "data")
-    return [{**dict(zip(names, row, strict=True)), "data": json.loads(row[4])} for row in reversed(rows)]
+    try:
+        return [{**dict(zip(names, row, strict=True)), "data": json.loads(row[4])} for row in reversed(rows)]
+    except (TypeError, ValueError) as error:
+        raise _unusable(path, error) from None
 
 
 def read_served(path: Path) -> int | None:
     """The version served now, or last; None where none ever was."""
     rows = _select(path, "select version from served where id = 1", [])
-    return int(rows[0][0]) if rows else None
+    if rows and not isinstance(rows[0][0], int):
+        raise _unusable(path, ValueError("the served version is no number"))
+    return rows[0][0] if rows else None
 
 
 def was_paused(path: Path) -> bool:
@@ -101,9 +107,11 @@ def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
         raise _unusable(path, error) from None
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> TideError:
+def _unusable(path: Path, error: Exception) -> TideError:
+    if path.is_dir():
+        error = IsADirectoryError(errno.EISDIR, "a folder")
     remedy = "`tide down`, then move it away; drafts and spool do not depend on it"
-    return TideError(f"cannot use {path}", why=str(error), remedy=remedy)
+    return TideError(f"cannot use {path}", why=reason(error), remedy=remedy)
 
 
 def event_line(event: dict[str, Any]) -> str:

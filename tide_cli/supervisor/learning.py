@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class Learning:
     """The served version, the swap under way, the training cycle under way, and what live requests say of them.
 
     rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so; bad: versions that were taken back; pool: whether kept versions are tried on drift.
+    until the user says so; pool: whether kept versions are tried on drift.
     """
 
     def __init__(
@@ -46,7 +46,6 @@ class Learning:
         performance: Performance,
         trained_at: int = 0,
         paused: bool = False,
-        bad: Collection[int] = (),
         pool: bool = True,
     ) -> None:
         self.rules = rules
@@ -58,7 +57,6 @@ class Learning:
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the served draft's vocabulary, at the last cycle's start
-        self._bad = set(bad)
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
@@ -98,7 +96,7 @@ class Learning:
         if self._pool_due and not self.training and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due, self.training, self.progress = False, True, {}
-            return [Tell({"cmd": "choose", "served": self.served, "bad": sorted(self._bad)})]
+            return [Tell({"cmd": "choose", "served": self.served})]
         total = self.totals.get("tokens", 0)
         decision = should_train(
             self._trigger, self.rules, total_tokens=total, now=now, running=self.training, requested=asked
@@ -128,7 +126,6 @@ class Learning:
                 self._pool_due = self._pool
             if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
                 self._wanted, self._returning = finding.data["previous"], True
-                self._bad.add(finding.data["version"])
                 actions.append(MarkBad(finding.data["version"], finding.text))
         return actions
 

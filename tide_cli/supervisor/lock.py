@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 
 def make_private(folder: Path) -> None:
@@ -23,7 +23,7 @@ def make_private(folder: Path) -> None:
     except OSError as error:
         raise TideError(
             f"cannot use the folder {folder}",
-            why=error.strerror,
+            why=reason(error),
             remedy="pass --state-dir with a folder you can write to",
         ) from None
 
@@ -43,8 +43,8 @@ class StateLock:
         except OSError as error:
             raise TideError(
                 f"cannot open the lock {path}",
-                why=error.strerror,
-                remedy="pass --state-dir with a folder you can write to",
+                why=reason(error),
+                remedy="remove it, or pass --state-dir with a folder you can write to",
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from tide_cli.paths import Paths
 from tide_cli.supervisor.journal import read_events
 from tide_cli.supervisor.watchers import Seen
 from tide_cli.telemetry.history import History, read_history, step_for
-from tide_cli.telemetry.rows import STEPS, Row, spans
+from tide_cli.telemetry.rows import STEPS, Row
 
 # events that explain a change of the figures; an engine that has become ready has been started, or started anew
 _MARKS = {"swap": "swap", "rollback": "rollback", "cycle": "cycle", "ready": "restart"}
@@ -65,13 +65,11 @@ def take_history(paths: Paths, since: float, step: str = "auto", most: int | Non
         raise UsageError(f"{since} seconds back is no span of time", remedy="a positive number of seconds")
     seconds = step_for(since) if step == "auto" else int(step)
     now = time.time()
-    rows = read_history(paths.history, now - since, now + 1, seconds)
-    if most is not None:
-        seconds *= max(1, math.ceil(since / seconds / most))
-        rows = spans(rows, seconds)
+    span = seconds * (1 if most is None else max(1, math.ceil(since / seconds / most)))
+    rows = read_history(paths.history, now - since, now + 1, seconds, None if span == seconds else span)
     events = read_events(paths.database, since=now - since)
     return {
-        "step": seconds,
+        "step": span,
         "rows": [row.figures() for row in rows],
         "marks": [
             {"time": event["time"], "kind": _MARKS[event["kind"]], "text": event["text"]}

@@ -16,9 +16,8 @@ from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.adaptation.rollback import RollbackRules
 from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.describe import VersionRows
-from tide_cli.drafts.marks import read_marks
 from tide_cli.drafts.store import DraftStore, version_name
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
@@ -70,6 +69,7 @@ from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
+_MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
 _ANSWER_WITHIN = 120.0  # seconds the holder of a ticket waits
 
@@ -94,7 +94,6 @@ class Supervisor:
             Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
             trained_at,
             paused=was_paused(self._paths.database),
-            bad=read_marks(self._paths.drafts).bad,
             pool=settings.draft_pool,
         )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
@@ -132,8 +131,8 @@ class Supervisor:
         return read_events(self._paths.database, after=after, newest=newest)
 
     def history(self, since: float, step: str) -> dict[str, Any]:
-        """The last `since` seconds; see `take_history`."""
-        return take_history(self._paths, since, step)
+        """The last `since` seconds in a bounded number of rows; see `take_history`."""
+        return take_history(self._paths, since, step, _MOST_ROWS)
 
     def metrics(self) -> bytes:
         """TIDE's own, in Prometheus' text format."""
@@ -271,7 +270,7 @@ class Supervisor:
             process = ChildProcess(spec, on_exit, on_event)
         except (TideError, OSError) as error:
             self._processes.pop(child, None)
-            words = "\n".join(error.lines()) if isinstance(error, TideError) else str(error)
+            words = "\n".join(error.lines()) if isinstance(error, TideError) else reason(error)
             self._queue.put(Exited(child, generation, 1, words))
             return
         self._processes[child] = process

@@ -8,12 +8,14 @@ from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
 from tide_cli.hardware.gpus import check_gpus
+from tide_cli.paths import checked
 from tide_cli.settings import Settings
 from tide_cli.targets import Target, resolve_target
 
 
 def check_values(settings: Settings) -> Target:
     """The target that is named. Raises UsageError for a value that a start would refuse on every machine."""
+    checked(settings.paths)
     target = resolve_target(settings.target, settings.paths)
     _check_draft_folder(settings.draft)
     captures = settings.speculates and settings.capture

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.hardware.plan import Plan
 from tide_cli.paths import Paths
 from tide_cli.supervisor.heartbeat import Heartbeat
@@ -144,8 +144,8 @@ class Watchers:
         try:
             self._engine.swap(version)
         except Exception as error:  # an order without an answer would leave the learning loop waiting for ever
-            reason = "; ".join(error.lines()) if isinstance(error, TideError) else f"{type(error).__name__}: {error}"
-            self._post(Swapped(version, generation, reason))
+            refusal = "; ".join(error.lines()) if isinstance(error, TideError) else reason(error)
+            self._post(Swapped(version, generation, refusal))
         else:
             self._post(Swapped(version, generation))
 

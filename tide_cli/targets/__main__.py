@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.paths import Paths
 from tide_cli.targets.locate import resolve_target
 
@@ -29,7 +29,7 @@ def main() -> int:
         else:
             folder = target.folder
     except OSError as error:
-        print(f"tide: cannot use the cache folder {cache}: {error.strerror or error}", file=sys.stderr)
+        print(f"tide: cannot use the cache folder {cache}: {reason(error)}", file=sys.stderr)
         print("tide: free some space there, or pass --cache-dir with a folder you can write to", file=sys.stderr)
         return 1
     except TideError as error:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.targets.known import KnownTarget
 
 _RECORD = "tide-conversion.json"
@@ -43,7 +43,7 @@ def convert(target: KnownTarget, folder: Path, say: Callable[[str], None]) -> Pa
         except OSError as error:
             raise TideError(
                 f"cannot write {folder}",
-                why=error.strerror or str(error),
+                why=reason(error),
                 remedy="free some space or pass --cache-dir",
             ) from None
         finally:

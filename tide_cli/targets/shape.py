@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 
 # A draft proposes tokens from a part of the target's vocabulary. 12,288 tokens cover 91-99 % of what a vocabulary of
 # 49k is used for (measured); published drafts for the large vocabularies keep 32,000.
@@ -133,7 +133,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise _unusable(path.parent, f"config.json: {getattr(error, 'strerror', None) or error}") from None
+        raise _unusable(path.parent, f"config.json: {reason(error)}") from None
     if not isinstance(content, dict):
         raise _unusable(path.parent, "config.json is no JSON object")
     return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
 from tide_cli.paths import Paths
 from tide_cli.targets.locate import Target, resolve_target
 
@@ -41,7 +41,7 @@ def load_tokenizer(wanted: str, paths: Paths) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise TideError(f"{file} cannot be read", why=str(error)) from None
+        raise TideError(f"{file} cannot be read", why=reason(error)) from None
 
 
 def _file(target: Target) -> Path | None:

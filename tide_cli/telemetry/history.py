@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from tide_cli.errors import TideError
 from tide_cli.telemetry.load import Buckets, Interval
-from tide_cli.telemetry.rows import KEPT, STEPS, Row, combine
+from tide_cli.telemetry.rows import KEPT, STEPS, Row, combine, spans
 
 _FORMAT = 1  # of the table: user_version of the file
 _COLUMNS = (
@@ -107,7 +107,7 @@ class History:
             for finer, step in pairwise(STEPS):
                 if self._at is not None and self._at // step != row.time // step:
                     self._roll_up(connection, finer, step, self._at // step * step)
-            before = _rows(connection, 1, row.time, row.time + 1) if self._at == row.time else []
+            before = _rows(connection, 1, row.time, row.time + 1) if self._at == row.time else ()
             _put(connection, 1, combine([*before, row], row.time))
             if self._at is None or self._at // STEPS[-1] != row.time // STEPS[-1]:
                 _forget(connection)
@@ -120,17 +120,21 @@ class History:
 
     @staticmethod
     def _roll_up(connection: sqlite3.Connection, finer: int, step: int, begin: int) -> None:
-        if rows := _rows(connection, finer, begin, begin + step):
+        if rows := list(_rows(connection, finer, begin, begin + step)):
             _put(connection, step, combine(rows, begin))
 
 
-def read_history(path: Path, begin: float, end: float, step: int) -> list[Row]:
-    """Rows of `step` seconds that begin in [begin, end), in order; none where there is no history. TideError."""
+def read_history(path: Path, begin: float, end: float, step: int, span: int | None = None) -> list[Row]:
+    """Rows of `step` seconds that begin in [begin, end), in order; none where there is no history. TideError.
+
+    span: combine them to spans of so many seconds as they are read: 90 days of minutes would fill 500 MB.
+    """
     if not path.exists():
         return []
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
-            return _rows(connection, step, int(begin), int(end))
+            rows = _rows(connection, step, int(begin), int(end))
+            return list(rows if span is None else spans(rows, span))
     except (sqlite3.Error, ValueError, TypeError) as error:
         if "no such table" in str(error):
             return []
@@ -169,8 +173,8 @@ def _put(connection: sqlite3.Connection, step: int, row: Row) -> None:
     connection.execute(_PUT, (step, row.time, *sums, *rest))
 
 
-def _rows(connection: sqlite3.Connection, step: int, begin: int, end: int) -> list[Row]:
-    return [_row(values) for values in connection.execute(_GET, (step, begin, end))]
+def _rows(connection: sqlite3.Connection, step: int, begin: int, end: int) -> Iterator[Row]:
+    return map(_row, connection.execute(_GET, (step, begin, end)))
 
 
 def _row(values: tuple[Any, ...]) -> Row:

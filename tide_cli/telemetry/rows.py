@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -72,10 +72,10 @@ def combine(rows: Sequence[Row], time: int) -> Row:
     )
 
 
-def spans(rows: Sequence[Row], seconds: int) -> list[Row]:
+def spans(rows: Iterable[Row], seconds: int) -> Iterator[Row]:
     """Rows, in order of time, combined to spans of so many seconds; empty ones are left out."""
-    grouped = groupby(rows, lambda row: row.time // seconds * seconds)
-    return [combine(list(members), begin) for begin, members in grouped]
+    for begin, members in groupby(rows, lambda row: row.time // seconds * seconds):
+        yield combine(list(members), begin)
 
 
 def _together(intervals: Sequence[Interval]) -> Interval:

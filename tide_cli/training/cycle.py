@@ -8,7 +8,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class Cycles:
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
         return published
 
-    def choose(self, served: int, bad: Sequence[int]) -> int | None:
+    def choose(self, served: int) -> int | None:
         """The kept version that suits the newest samples better than the served one, None where none does.
 
         Nothing is trained. Emits a pool event. TideError where the served version is damaged; another one that is
@@ -129,7 +129,7 @@ class Cycles:
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = self._drafts(served, bad)
+            drafts = self._drafts(served)
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
             walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
@@ -138,13 +138,16 @@ class Cycles:
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
 
-    def _drafts(self, served: int, bad: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The served version and the kept ones that are to be walked; what the engine would refuse is left out."""
+    def _drafts(self, served: int) -> dict[int, dict[str, Any]]:
+        """The served version and the kept ones that are to be walked.
+
+        Those that are marked bad, and what the engine would refuse, are left out.
+        """
         manifests = {version: self._store.manifest(version) for version in self._store.versions()}
         kept = [Kept(version, manifest.parent, {}) for version, manifest in manifests.items()]
         drafts = {served: self._tensors(served)}
         expected = draft_kinds(drafts[served])
-        for version in walk_order(kept, served, _POOL, bad).versions:
+        for version in walk_order(kept, served, _POOL, self._store.marks().bad).versions:
             with suppress(TideError):
                 tensors = self._tensors(version)
                 check_draft(tensors, expected)

@@ -1,6 +1,6 @@
 """The trainer process: commands as JSON lines on stdin, events as JSON lines on a descriptor of their own.
 
-Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7, "bad": [6]}, {"cmd": "cancel"}, {"cmd": "stop"}.
+Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7}, {"cmd": "cancel"}, {"cmd": "stop"}.
 Events: ready, coverage, progress, gate, published, cycle_end, pool, error. stdout and stderr are the log. The end of
 stdin means that the supervisor is gone: the process ends.
 """
@@ -118,7 +118,7 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
                     if command["cmd"] == "train":
                         cycles.run(command["served"])
                     else:
-                        cycles.choose(command["served"], command.get("bad", []))
+                        cycles.choose(command["served"])
                 except BrokenPipeError:
                     cycles.save()
                     raise

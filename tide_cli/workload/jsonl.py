@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 from tide_cli.workload.prompt import Prompt, Workload
 
 _TAKES = "--workload takes a JSONL file with OpenAI `messages`"
@@ -43,7 +43,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read the workload {path}", why=error.strerror or str(error), remedy=_TAKES) from None
+        raise UsageError(f"cannot read the workload {path}", why=reason(error), remedy=_TAKES) from None
     except UnicodeDecodeError as error:
         raise UsageError(
             f"cannot read the workload {path}", why=f"byte {error.start} is not UTF-8", remedy=_TAKES
@@ -58,7 +58,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         except ValueError as error:
             raise UsageError(
                 f"{path}, line {number}",
-                why=str(error),
+                why=reason(error),
                 remedy='a line looks like {"messages": [{"role": "user", "content": "Hello"}]}',
             ) from None
     if not prompts:
