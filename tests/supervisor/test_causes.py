@@ -154,6 +154,13 @@ def test_a_scheduler_killed_by_the_kernel() -> None:
     assert cause(CRASHED + SIGQUIT).what == "the machine ran out of memory"
 
 
+@pytest.mark.parametrize("log", [CRASHED + SIGQUIT, DIED])
+def test_a_scheduler_killed_by_somebody_else(log: str) -> None:
+    ending = explain(log, -signal.SIGKILL, ENGINE)
+    assert (ending.words, ending.explained) == ("its scheduler was killed from outside (SIGKILL)", False)
+    assert explain(log, -signal.SIGKILL, ENGINE, oom=True).explained
+
+
 def test_a_kill_from_outside_is_the_kernels_only_where_it_has_killed() -> None:
     assert explain("", -signal.SIGKILL, ENGINE).words == "it was killed from outside (SIGKILL)"
     assert "memory" in cause("[2026-11-29 17:30:12] Decode batch, #running-req: 1\n").what
@@ -214,7 +221,7 @@ def test_words_of_a_known_cause_are_two_lines() -> None:
 
 
 def test_a_cause_is_explained_by_the_log_or_guessed_from_the_signal() -> None:
-    assert explain(CRASHED + SIGQUIT, -signal.SIGKILL, ENGINE).explained
+    assert explain(CRASHED + SIGQUIT, -signal.SIGKILL, ENGINE, oom=True).explained
     assert not explain("", -signal.SIGKILL, ENGINE).explained
 
 

@@ -52,6 +52,10 @@ def explain(tail: str, code: int, child: str, oom: bool = False) -> Ending:
     told = cause_in_log(tail, child)
     if told is None and own_words(tail):
         return Ending(last_words(tail))
+    if told is None and (part := _KILLED_PART.search(tail)):
+        if not oom:
+            return Ending(f"its {part['early'] or part['late']} was killed from outside (SIGKILL)", excerpt)
+        told = _OUT_OF_MEMORY
     if cause := told or _cause_of_signal(tail, code, oom):
         words = f"{cause.what}\n{cause.remedy}"
         return Ending(words, () if cause.whole else excerpt, told is not None, cause.final)
@@ -133,10 +137,17 @@ def _fill(text: str, groups: Mapping[str, str | None]) -> str:
 # signals that a program gets for a fault of its own
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP}
 
+# a part of SGLang that got SIGKILL: from the kernel for want of memory, or from anybody else
+_KILLED_PART = re.compile(
+    r"(?P<early>scheduler) died during initialization \(exit code: -9\)"
+    r"|Subprocess (?P<late>[a-z]+)\S* \(pid=\d+\) crashed with exit code -9\."
+)
+
 # what SGLang says before it ends all of its processes because one has failed
 _FAILED = re.compile(r"hit an exception|scheduler died during initialization", re.IGNORECASE)
 
 _MEMORY_REMEDY = "end other programs, or serve a smaller target; the kernel's log (`dmesg`) names what it has killed"
+_OUT_OF_MEMORY = Cause("the machine ran out of memory", _MEMORY_REMEDY)
 _ROOM = "end what else uses it (`nvidia-smi`), or lower --context-length or --max-running-requests"
 _SHARED_MEMORY = Cause(
     "shared memory (/dev/shm) is full", "give it more: in a container --shm-size 16g or --ipc=host", final=True
@@ -185,13 +196,9 @@ _ANYWHERE = (
         "end them (`nvidia-smi` names them)",
     ),
     _Rule(
-        r"scheduler died during initialization \(exit code: -9\)"
-        r"|Subprocess \S+ \(pid=\d+\) crashed with exit code -9\."
-        r"|DefaultCPUAllocator: can't allocate memory"
-        r"|\[Errno 12\] Cannot allocate memory"
-        r"|^MemoryError\b",
-        "the machine ran out of memory",
-        _MEMORY_REMEDY,
+        r"DefaultCPUAllocator: can't allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError\b",
+        _OUT_OF_MEMORY.what,
+        _OUT_OF_MEMORY.remedy,
     ),
     _Rule(
         r"(?:shared memory segment|failed to extend) /dev/shm/nccl|\[Errno 28\] No space left on device: '/dev/shm/",
