@@ -53,7 +53,7 @@ def test_answers_are_put_together(supervisor: Supervisor, feed: Feed) -> None:
     assert found.status is supervisor.status
     assert [row["id"] for row in found.events] == [1, 2, 3]
     assert [row["output_tok_s"] for row in found.rows] == [20.0, 10.0]  # what no plot shows is not kept
-    assert supervisor.asked[-1] == "/v1/history?since=960&step=1" or supervisor.asked[-1].startswith("/v1/history")
+    assert supervisor.asked[-1].startswith("/v1/history?")
 
 
 def test_only_what_is_new_is_asked_for(supervisor: Supervisor, feed: Feed) -> None:

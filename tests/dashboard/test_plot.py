@@ -51,6 +51,19 @@ def test_marks_stand_where_they_belong() -> None:
     assert "v0002" not in close[-1]
 
 
+def test_a_dot_stays_what_it_is_while_time_goes_on() -> None:
+    """A second later all has moved by nothing or by one dot to the left."""
+    points = [(float(second), 2.0 + second * 37 % 11 / 11) for second in range(200)]
+
+    def drawn(until: float) -> list[str]:
+        axes = Axes(until - 160, until, 1.0, 3.0, str, "long ago")
+        return [line.plain[4:] for line in plot([p for p in points if p[0] <= until], axes, 44, 6, ascii=True)[:-1]]
+
+    for until in (176.0, 177.0, 178.0, 179.0):  # a dot lasts four seconds
+        assert [line[:-1] for line in drawn(180.0)] == [line[:-1] for line in drawn(until + 1)]
+    assert [line[1:-1] for line in drawn(180.0)] == [line[:-2] for line in drawn(184.0)]
+
+
 def test_values_out_of_range_stay_on_the_edge() -> None:
     lines = rows([(10.0, -5.0), (60.0, 99.0)], ascii=True)
     assert "*" in lines[0]

@@ -78,7 +78,7 @@ def test_the_engine_and_the_supervisor_go_and_come_back(appliance: ScriptedAppli
 
     os.kill(engine(appliance), signal.SIGKILL)
     shown.until("The engine has ended and starts again")
-    shown.until(lambda text: "starts again" not in text and "start 2" in text and "TIDE READY" in text)
+    shown.until(lambda text: "has ended" not in text and "start 2" in text and "TIDE READY" in text)
 
     os.kill(appliance.process.pid, signal.SIGSTOP)
     shown.until("The supervisor has not answered for")

@@ -167,7 +167,10 @@ def _open_streams() -> None:
     out = sys.stdout
     if type(out) is io.TextIOWrapper:
         how = {"encoding": out.encoding, "errors": out.errors}
-        sys.stdout = _Output(out.detach(), **how, line_buffering=out.line_buffering, write_through=out.write_through)
+        # both: the old one is of no use any more, and Textual asks sys.__stdout__ for the terminal's size
+        sys.stdout = sys.__stdout__ = _Output(
+            out.detach(), **how, line_buffering=out.line_buffering, write_through=out.write_through
+        )
 
 
 def _close_output() -> int | None:

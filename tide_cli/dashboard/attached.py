@@ -21,7 +21,11 @@ def main(arguments: list[str]) -> int:
         if os.getppid() == supervisor:
             os.kill(supervisor, signal.SIGINT)
 
-    run_app(TopApp(paths, Feed(paths.socket), ascii=wants_ascii(), interrupt=interrupt, ends=pipe))
+    try:
+        run_app(TopApp(paths, Feed(paths.socket), ascii=wants_ascii(), interrupt=interrupt, ends=pipe))
+    except Exception as error:  # a fault of the dashboard's own: the process behind it goes on and says so
+        print(f"tide: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

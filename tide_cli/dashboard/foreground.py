@@ -72,9 +72,9 @@ class Foreground:
 
     def _wait(self) -> None:
         code = self._process.wait()
-        if code:
-            print(_RESET, end="", flush=True)
-        with suppress(termios.error):
+        with suppress(OSError, termios.error):  # the terminal may be gone as well
+            if code:
+                print(_RESET, end="", flush=True)
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._attributes)
         if not self._closing:
             self._on_close("the dashboard is closed" if code == 0 else f"the dashboard has failed (exit code {code})")

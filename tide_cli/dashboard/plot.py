@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from rich.text import Text
 
@@ -44,21 +45,18 @@ def plot(
     if columns < 12 or rows < 2:
         return []
     across, down = (1, 1) if ascii else (2, 4)
+    axes = _aligned(axes, columns * across)
     dots = _dots(points, axes, columns * across, rows * down)
     marked = {column: name for moment, name in marks if (column := _column(moment, axes, columns)) is not None}
     lines = []
     for row in range(rows):
         label = labels[0] if row == 0 else labels[1] if row == rows - 1 else ""
-        line = Text.assemble((label.rjust(gutter - 1), "dim"), ("│", "dim"))
-        for column in range(columns):
-            cell = _cell(dots, column, row, across, down)
-            if cell:
-                line.append(cell, "cyan")
-            elif column in marked:
-                line.append("┊", "magenta")
-            else:
-                line.append(" ")
-        lines.append(line)
+        line = Text.assemble((f"{label.rjust(gutter - 1)}│", "dim"))
+        cells = [_cell(dots, column, row, across, down) for column in range(columns)]
+        empty = [("┊", "magenta") if column in marked else (" ", "") for column in range(columns)]
+        lines.append(
+            _styled(line, [(cell, "cyan") if cell else other for cell, other in zip(cells, empty, strict=True)])
+        )
     return [*lines, _axis(axes.left, marked, gutter, columns)]
 
 
@@ -68,6 +66,13 @@ def nice_ceiling(value: float) -> float:
         return 1.0
     base = 10.0 ** math.floor(math.log10(value))
     return next(base * step for step in (1.0, 2.0, 5.0, 10.0) if base * step >= value)
+
+
+def _aligned(axes: Axes, dots: int) -> Axes:
+    """Ending at a whole dot: so that with time a dot stays what it is and moves to the left, instead of shimmering."""
+    step = (axes.until - axes.since) / dots
+    until = math.ceil(axes.until / step) * step
+    return replace(axes, since=until - (axes.until - axes.since), until=until)
 
 
 def _column(moment: float, axes: Axes, columns: int) -> int | None:
@@ -119,7 +124,11 @@ def _axis(left: str, marked: dict[int, str], gutter: int, columns: int) -> Text:
         line[column : column + len(shown)] = shown
         styles[column : column + len(shown)] = ["magenta"] * len(shown)
         taken = column + len(shown) + 1
-    text = Text(" " * gutter)
-    for character, style in zip(line, styles, strict=True):
-        text.append(character, style)
-    return text
+    return _styled(Text(" " * gutter), zip(line, styles, strict=True))
+
+
+def _styled(begin: Text, characters: Iterable[tuple[str, str]]) -> Text:
+    """Appends (character, style), those of one style at once."""
+    for style, run in groupby(characters, key=lambda pair: pair[1]):
+        begin.append("".join(character for character, _ in run), style)
+    return begin

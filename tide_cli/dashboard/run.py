@@ -12,7 +12,6 @@ def run_app(app: TopApp) -> None:
     """Until the user leaves. No mouse: so the terminal's own selection goes on working."""
     for name in ("COLUMNS", "LINES"):  # left there by a shell, they would hide the size that the terminal has now
         os.environ.pop(name, None)
-    sys.__stdout__ = sys.stdout  # Textual asks it for the size, and the command line has put another one in its place
     app.run(mouse=False)
     if app.failure is not None:
         raise app.failure

@@ -40,6 +40,7 @@ class Lines(Widget):
     def __init__(self, draw: Draw, id: str) -> None:
         super().__init__(id=id)
         self._draw = draw
+        self._lines: list[Text] = []
         self._strips: list[Strip] = []
 
     def redraw(self) -> None:
@@ -47,20 +48,27 @@ class Lines(Widget):
         width, height = self.size
         if not self.display or not width or not height:
             return
-        before = self._strips
-        self._strips = [self._strip(line, width) for line in self._draw(width, height)]
-        longest = max(len(before), len(self._strips))
-        changed = [y for y in range(longest) if before[y : y + 1] != self._strips[y : y + 1]]
+        before, self._lines = self._lines, self._draw(width, height)
+        longest = max(len(before), len(self._lines))
+        changed = {y for y in range(longest) if _look(before[y : y + 1]) != _look(self._lines[y : y + 1])}
         if changed:
+            self._strips = [
+                self._strip(line, width) if y in changed else self._strips[y] for y, line in enumerate(self._lines)
+            ]
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
 
     def on_resize(self) -> None:
-        self._strips = []
+        self._lines, self._strips = [], []
         self.redraw()
         self.refresh()
 
     def _strip(self, line: Text, width: int) -> Strip:
         return Strip(line.render(self.app.console)).adjust_cell_length(width)
+
+
+def _look(lines: list[Text]) -> list[object]:
+    """What makes lines differ to the eye; rich's own comparison leaves their style out."""
+    return [(line.plain, line.style, line.spans) for line in lines]
