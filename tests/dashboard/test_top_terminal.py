@@ -32,7 +32,7 @@ def test_a_session(appliance: ScriptedAppliance, terminal: Open) -> None:
     appliance.up()
     appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
     shown = terminal(*top(appliance), COLUMNS="40", LINES="10")  # what a shell may have exported
-    assert "TIDE READY" in shown.until("5 Events")
+    shown.until(lambda text: "TIDE READY" in text and "5 Events" in text)
     shown.until("v0000 served")
     shown.keys("p")
     shown.until("training paused")
@@ -116,7 +116,7 @@ def dashboard(shown: Terminal) -> psutil.Process:
 
 def test_in_the_foreground_q_leaves_lines_and_ctrl_c_ends(appliance: ScriptedAppliance, terminal: Open) -> None:
     shown = up(appliance, terminal)
-    assert "q close  ^C END" in shown.screen()
+    shown.until("q close  ^C END")
     shown.keys("q")
     shown.until("the dashboard is closed; the appliance goes on here")
     assert appliance.status()["state"] == "READY"
@@ -189,4 +189,5 @@ def test_a_terminal_that_knows_only_ascii_gets_only_that(
     appliance.up()
     shown = terminal(*top(appliance), PYTHONIOENCODING=encoding)
     shown.until("TIDE READY")
-    assert shown.until("5 Events").isascii() == (encoding == "ascii")
+    text = shown.until(lambda text: "q detach" in text and "5 Events" in text)
+    assert text.isascii() == (encoding == "ascii")
