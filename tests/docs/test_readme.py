@@ -37,13 +37,11 @@ def test_every_command_stands_in_the_table(path: str) -> None:
     assert re.search(rf"^\|.*`{path}\b", README, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
-)
-def test_no_page_names_a_command_that_is_gone(page: Path) -> None:
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
+def test_no_page_names_a_command_that_is_gone(page: str) -> None:
     known = {path for path, _ in COMMANDS}
-    text = page.read_text()
-    named = re.findall(r"`(tide [a-z]+(?: [a-z]+)?)\b[^`]*`", text) + re.findall(r"^tide [a-z]+", text, re.MULTILINE)
+    text = (ROOT / page).read_text()
+    named = re.findall(r"(?:`|^)(tide [a-z]+(?: [a-z]+)?)\b", text, re.MULTILINE)
     assert named
     assert [name for name in named if name not in known and name.rsplit(" ", 1)[0] not in known] == []
 
