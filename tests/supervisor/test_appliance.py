@@ -51,7 +51,8 @@ def undocumented(status: dict[str, Any]) -> list[str]:
 
 def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     status = appliance.up()
-    assert status["drafts"] == {"served": 0, "latest": 0}
+    first = {"version": 0, "tokens": 10, "gain": 0.25, "acceptance_length": None, "bad": None}
+    assert status["drafts"] == {"served": 0, "latest": 0, "versions": [first]}
     assert status["address"] == f"http://127.0.0.1:{appliance.port}/v1"
     assert appliance.paths.state.stat().st_mode & 0o777 == 0o700
     assert appliance.paths.socket.stat().st_mode & 0o777 == 0o600
@@ -67,6 +68,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     assert (status["plain_tok_s"], status["speedup"]) == (20.0, 1.5)
     assert status["spool"]["fill"] == 0.25
     assert [device["role"] for device in status["devices"]] == ["engine", "trainer"]
+    assert status["engine_answered"] > status["started"]
     assert undocumented(status) == []
     assert status["engine"] == {"tok_s": 12.5, "accept_length": 1.75, "running": 0, "queued": 0}
     assert status["gate"]["reason"] == "gains 0.25"
@@ -85,7 +87,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
 
     # the next start goes on with the served draft, and does not count the same tokens again
     status = appliance.up()
-    assert status["drafts"] == {"served": 1, "latest": 1}
+    assert status["drafts"] == {"served": 1, "latest": 1, "versions": [first, first | {"version": 1}]}
     assert "draft" not in status["children"]
     status = appliance.until(lambda status: status["spool"])
     assert status["training"]["new_tokens"] == 0
