@@ -17,6 +17,7 @@ from tide_cli.adaptation.speculation import (
     choose,
     draft_changed,
     expected_length,
+    expected_rest,
     expected_speedup,
     interpolate,
     rate_from_totals,
@@ -270,3 +271,38 @@ def test_another_draft_is_given_a_chance_at_once():
     state = after([([0], 4)] * 300)
     assert settle(state, FLAT, 1) == 0
     assert settle(draft_changed(state, RULES), FLAT, 1) > 0
+
+
+def test_a_new_draft_that_is_never_right_is_soon_known():
+    """Plain decoding is chosen at once, and the trial ends after its number of proposals, an eighth of the rounds."""
+    rules = SpeculationRules(most_steps=3, trial=100)
+    state, rounds, probes = draft_changed(after([], rules), rules), 0, 0
+    while state.trial:
+        state, decision = choose(state, rules, FLAT, 2)
+        state = verified(state, rules, [0, 0] if decision.steps else [], decision.steps)
+        rounds, probes = rounds + 1, probes + decision.probing
+    assert state.steps == 0
+    assert probes * 7 <= rounds <= 400
+    plain = [choose(state, rules, FLAT, 2)]
+    for _ in range(200):
+        plain.append(choose(plain[-1][0], rules, FLAT, 2))
+    assert sum(decision.probing for _, decision in plain) == pytest.approx(200 * rules.probe_share, abs=1)
+
+
+def test_a_new_draft_at_work_is_not_probed_more_than_ever():
+    rules = SpeculationRules(most_steps=3)
+    state = draft_changed(after([((3, 3), 3)] * 50, rules), rules)
+    probes = 0
+    for _ in range(128):
+        state, decision = choose(state, rules, FLAT, 2)
+        state = verified(state, rules, [decision.steps] * 2, decision.steps)
+        probes += decision.probing
+    assert probes == 2
+
+
+@given(rates=st.lists(rates, min_size=1, max_size=6), steps=st.integers(0, 6))
+def test_the_rest_completes_the_expected_length(rates: list[float], steps: int):
+    steps = min(steps, len(rates))
+    reached = float(np.prod(rates[:steps]))
+    whole = expected_length(rates[:steps]) + reached * expected_rest(rates, steps)
+    assert whole == pytest.approx(expected_length(rates))

@@ -101,7 +101,7 @@ def test_many(state: Path, spool, which: str, left: list[int]) -> None:
         (["1", "--all"], 2, "say which samples"),
         (["--all", "--older-than", "1h"], 2, "say which samples"),
         (["--older-than", "yesterday"], 2, "'yesterday' is not an age"),
-        (["one"], 2, "integer"),
+        (["one"], 2, "whole number"),
         (["--all"], 2, "asks before it erases"),
     ],
 )

@@ -17,9 +17,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spool"))
 from spool_traffic import LAYOUT, LONGEST, states
 
 from tide_cli.spool.reader import SpoolReader
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.supervisor.lock import StateLock
+
+KEPT = {"kept": 0, "kept_damaged": []}
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_looking_beside_a_running_appliance(state: Path, spool, answer) -> None:
         shown = spool(state, "stat").stdout
         assert f"{figures['pages_used']} pages" in shown
         assert "dropped, queue full  1 request\n" in shown
-        assert answer(state, "verify") == {"good": 4, "damaged": [], "overwritten": 0, "malformed": 0}
+        assert answer(state, "verify") == {"good": 4, "damaged": [], "overwritten": 0, "malformed": 0} | KEPT
         assert answer(state, "export", state.parent / "out", "--draft", "v0001")["samples"] == 2
         for command in (["repair"], ["import", state.parent / "out"]):
             refused = spool(state, *command)
@@ -115,18 +118,48 @@ def test_the_text_is_shown_only_when_asked_for(state: Path, tmp_path: Path, spoo
     assert "--- prompt\nw41 w42 w43\n" in shown
 
 
+def test_damage_in_the_reservoir_is_found_and_removed(state: Path, spool, answer) -> None:
+    reservoir = Reservoir(state / "spool" / RESERVOIR_FOLDER, 2**20, seed=0)
+    with closing(SpoolReader.open(state / "spool")) as reader:
+        assert all(reservoir.offer(reader.read(info)) for info in reader.samples())
+    assert answer(state, "verify")["kept"] == 4
+    first, second = (kept.path for kept in reservoir.samples()[:2])
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    second.write_bytes(b"garbage")
+    found = spool(state, "verify", "--json")
+    assert found.returncode == 1
+    names = sorted([first.name, second.name])
+    assert json.loads(found.stdout)["good"] == 4
+    assert (json.loads(found.stdout)["kept"], json.loads(found.stdout)["kept_damaged"]) == (2, names)
+    assert "tide spool repair" in found.stderr
+    assert answer(state, "repair")["kept_damaged"] == names
+    again = spool(state, "verify")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "kept for replay: 2 samples good, 0 damaged" in again.stdout
+
+
 def test_damage_is_found_and_repaired(state: Path, spool, answer) -> None:
     spoil(state, last_page(state, 3))
     found = spool(state, "verify", "--json")
     assert found.returncode == 1
-    assert json.loads(found.stdout) == {"good": 3, "damaged": [3], "overwritten": 0, "malformed": 0}
+    assert json.loads(found.stdout) == {"good": 3, "damaged": [3], "overwritten": 0, "malformed": 0} | KEPT
     assert "tide spool repair" in found.stderr
     (state / "spool" / "index.db").write_bytes(b"garbage" * 900)
     lost = spool(state, "stat")
     assert lost.returncode == 1
     assert "tide spool repair" in lost.stderr
     done = answer(state, "repair")
-    assert done == {"index": "unreadable", "samples": 3, "tokens": 26, "added": 4, "removed": 0, "damaged": [3]}
+    assert done == {
+        "index": "unreadable",
+        "samples": 3,
+        "tokens": 26,
+        "added": 4,
+        "removed": 0,
+        "damaged": [3],
+        "kept_damaged": [],
+    }
     assert spool(state, "verify").returncode == 0
     assert "the index was intact" in spool(state, "repair").stdout
 
@@ -179,7 +212,7 @@ def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, 
         (["ls", "--since", "soon"], 2, "'soon' is not an age"),
         (["ls", "--draft", "seven"], 2, "seven"),
         (["ls", "--split", "both"], 2, "both"),
-        (["show", "one"], 2, "integer"),
+        (["show", "one"], 2, "whole number"),
         (["import", "x", "--spool-size", "much"], 2, "much"),
     ],
 )

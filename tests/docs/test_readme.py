@@ -1,4 +1,4 @@
-"""README and pyproject say what the program does, and nothing else."""
+"""README, docs and pyproject say what the program does, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def test_every_command_stands_in_the_table(path: str) -> None:
     assert re.search(rf"^\|.*`{path}\b", README, re.MULTILINE)
 
 
-def test_the_table_names_no_command_that_is_gone() -> None:
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
+def test_no_page_names_a_command_that_is_gone(page: str) -> None:
     known = {path for path, _ in COMMANDS}
-    named = re.findall(r"`(tide [a-z]+(?: [a-z]+)?)\b[^`]*`", README)
+    text = (ROOT / page).read_text()
+    named = re.findall(r"(?:`|^)(tide [a-z]+(?: [a-z]+)?)\b", text, re.MULTILINE)
     assert named
     assert [name for name in named if name not in known and name.rsplit(" ", 1)[0] not in known] == []
 
@@ -50,6 +52,11 @@ def test_every_command_and_option_has_help(path: str, command: TyperCommand) -> 
     options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
     assert options or path == "tide version"
     assert [option.name for option in options if not option.help] == []
+
+
+def test_every_page_of_the_docs_is_reached_from_the_readme() -> None:
+    for page in (ROOT / "docs").iterdir():
+        assert f"(docs/{page.name})" in README
 
 
 def test_the_two_commands_for_a_newcomer_are_there() -> None:

@@ -135,16 +135,19 @@ def test_a_measurement_given_up_changes_nothing(tmp_path: Path) -> None:
     assert not engine.control.state()["measuring"]
 
 
-def test_a_request_knows_its_rounds_at_the_largest_number_of_steps(tmp_path: Path) -> None:
-    engine, req = Engine(tmp_path, 0.5, CHEAP), SimpleNamespace(rid="r")
-    for steps, right in ((3, 2), (0, 0), (1, 1), (3, 0), (2, 2)):
+def test_a_request_knows_its_rounds_with_proposals_as_if_each_had_had_the_most(tmp_path: Path) -> None:
+    engine, req = Engine(tmp_path, 0.5, CHEAP), SimpleNamespace(rid="tide-probe")  # its own rounds teach no rate
+    for steps, right in ((3, 2), (0, 0), (1, 0), (3, 0), (2, 1)):
         result = SimpleNamespace(speculative_num_draft_tokens=steps + 1, num_correct_drafts_per_req_cpu=[right])
         engine.control.after_result([req], result, 0)
-    assert req.tide_full_rounds == (2, 2)
+    assert req.tide_rounds == (4, 3)
+    result = SimpleNamespace(speculative_num_draft_tokens=2, num_correct_drafts_per_req_cpu=[1])
+    engine.control.after_result([req], result, 0)
+    assert req.tide_rounds == (5, 3 + 1 + 0.5 + 0.5**2)  # the rate believed before any was seen is a half
     fixed = Engine(tmp_path, 0.5, CHEAP, adaptive=False)
     other = SimpleNamespace(rid="r")
     fixed.control.after_result([other], result, 0)
-    assert not hasattr(other, "tide_full_rounds")  # SGLang's own counts are these
+    assert not hasattr(other, "tide_rounds")  # SGLang's own counts are these
 
 
 def test_counts_are_of_the_traffic_and_nothing_is_forgotten(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 from spool_traffic import bits, states, token_ids
 
 from tide_cli.errors import TideError
 from tide_cli.spool.reservoir import Reservoir
+from tide_cli.spool.ring import checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
 
 
@@ -27,10 +31,13 @@ def sample(number: int, length: int = 10) -> Sample:
         verify_steps=2,
         accepted=4,
         split="train",
-        checksum=number * 31,
+        checksum=0,
         pages=(1, 2),
     )
-    return Sample(info, torch.tensor(token_ids(number, length)), torch.arange(length) >= 3, aux, final)
+    tokens = torch.tensor(token_ids(number, length))
+    rows = row_sums(*(states.view(torch.int16).numpy().view("<u2") for states in (aux, final)))
+    info = replace(info, checksum=checksum(info, tokens.numpy(), rows))
+    return Sample(info, tokens, torch.arange(length) >= 3, aux, final)
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +60,18 @@ def test_a_sample_comes_back(tmp_path: Path):
     assert torch.equal(bits(got.final), bits(offered.final))
     assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o700
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["tokens", "loss_mask", "aux", "final"])
+def test_a_damaged_sample_is_not_given_out(tmp_path: Path, name: str):
+    reservoir = Reservoir(tmp_path / "r", 2**20, seed=0)
+    reservoir.offer(sample(5))
+    (kept,) = reservoir.samples()
+    with safe_open(kept.path, "pt") as file:
+        tensors, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+    tensors[name].view(torch.uint8)[..., -1] ^= 1  # of an id the highest byte
+    save_file(tensors, kept.path, metadata=metadata)
+    assert kept.read() is None
 
 
 def test_it_stays_within_its_bytes(tmp_path: Path, file_size: int):

@@ -271,7 +271,7 @@ def rewrite(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda t: t.pop("hidden_state"), "no hidden_state"),
         (lambda t: t.update(hidden_state=t["hidden_state"][..., :4]), "hidden_state is"),
         (lambda t: t.update(aux_hidden_state=t["aux_hidden_state"].float()), "aux_hidden_state is"),
-        (lambda t: t.update(input_ids=[1, 2]), "no attribute"),
+        (lambda t: t.update(input_ids=[1, 2]), "not what they should be"),
         (lambda t: t.update(input_ids=t["input_ids"] - 10**6), "cannot be right"),
         (lambda t: t.update(loss_mask=1 - t["loss_mask"]), "cannot be right"),
     ],

@@ -27,7 +27,7 @@ class RollbackRules:
 
     margin: float = 0.05
     confidence: float = 0.95
-    first_tokens: int = 2_000
+    first_tokens: int = 500
     last_tokens: int = 64_000
     observations: int = 8
 

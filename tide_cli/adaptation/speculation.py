@@ -144,6 +144,14 @@ def expected_length(rates: Sequence[float]) -> float:
     return length
 
 
+def expected_rest(rates: Sequence[float], steps: int) -> float:
+    """Proposals that would have been accepted beyond the first `steps`, all of them accepted, at the largest γ.
+
+    What a round with fewer steps leaves out of the acceptance length, so that rounds of any γ >= 1 can be compared.
+    """
+    return expected_length(rates[steps:]) - 1
+
+
 def expected_speedup(profile: RoundCosts, rates: Sequence[float], batch: int, steps: int) -> float:
     """Of rounds of `steps` over plain rounds at this batch size, in tokens a second."""
     plain = profile.round_seconds(batch, 0)
@@ -155,7 +163,9 @@ class SpeculationRules:
     """most_steps: γ is one of 0…most_steps. margin: part by which another γ must be better to be taken. dwell: rounds
     that a choice stays at least, unless it costs more than the margin. probe_share: part of the rounds that take
     another γ, so that acceptance and round times stay known. memory: see Acceptance.observe. prior: rate believed
-    before any was seen."""
+    before any was seen. trial: proposals of a new draft after which it is known well enough to be kept or taken back;
+    until then trial_share is the share of probes in plain decoding, which would else leave a bad draft in service for
+    hours, idle."""
 
     most_steps: int
     margin: float = 0.05
@@ -163,17 +173,21 @@ class SpeculationRules:
     probe_share: float = 1 / 64
     memory: float = 256.0
     prior: float = 0.5
+    trial: int = 1000
+    trial_share: float = 1 / 8
 
 
 @dataclass(frozen=True)
 class SpeculationState:
-    """steps: γ in force; rounds: since it was taken; steady: since the last probe; probes: so far."""
+    """steps: γ in force; rounds: since it was taken; steady: since the last probe; probes: so far; trial: proposals
+    still to be seen of a new draft."""
 
     steps: int
     acceptance: Acceptance
     rounds: int = 0
     steady: int = 0
     probes: int = 0
+    trial: int = 0
 
     @classmethod
     def initial(cls, rules: SpeculationRules, steps: int) -> SpeculationState:
@@ -222,7 +236,8 @@ def choose(
     else:
         reason, changed = "", now != state.steps
         state = replace(state, steps=now, rounds=state.rounds + 1)
-    if rules.probe_share <= 0 or (state.steady + 1) * rules.probe_share < 1:
+    share = rules.trial_share if state.trial > 0 and not now else rules.probe_share
+    if share <= 0 or (state.steady + 1) * share < 1:
         return replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed, reason)
     # a plain engine asks for the acceptance of what it would propose; one that proposes knows that, and asks for costs
     others = [steps for steps in range(len(speedups)) if steps != now]
@@ -232,9 +247,10 @@ def choose(
 
 def verified(state: SpeculationState, rules: SpeculationRules, accepted: Sequence[int], steps: int) -> SpeculationState:
     """After a round of `steps`: accepted[i] proposals of request i were right."""
-    return replace(state, acceptance=state.acceptance.observe(accepted, steps, rules.memory))
+    trial = max(0, state.trial - len(accepted)) if steps else state.trial
+    return replace(state, acceptance=state.acceptance.observe(accepted, steps, rules.memory), trial=trial)
 
 
 def draft_changed(state: SpeculationState, rules: SpeculationRules) -> SpeculationState:
     """Another draft is served: what was seen of the one before says nothing about it."""
-    return replace(state, acceptance=Acceptance.none_yet(rules.most_steps))
+    return replace(state, acceptance=Acceptance.none_yet(rules.most_steps), trial=rules.trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -175,9 +176,17 @@ def verify(state_dir: StateDir = None, config: Config = None, json: Json = False
     else:
         counts = f"{len(found.damaged)} damaged, {found.overwritten} overwritten meanwhile"
         print(f"{many(found.good, 'sample')} good, {counts}")
+        if found.kept or found.kept_damaged:
+            print(f"kept for replay: {many(found.kept, 'sample')} good, {len(found.kept_damaged)} damaged")
     if found.malformed:
         complain([f"{many(found.malformed, 'row')} of the index make no sense", "`tide spool repair` rebuilds it"])
     if found.damaged:
-        ids = ", ".join(map(str, found.damaged[:10])) + (", …" if len(found.damaged) > 10 else "")
-        complain([f"damaged: {ids}", "they are never trained on; `tide spool repair` removes them"])
-    return int(bool(found.damaged or found.malformed))
+        complain([f"damaged: {_some(found.damaged)}", "they are never trained on; `tide spool repair` removes them"])
+    if found.kept_damaged:
+        names = f"damaged in the reservoir: {_some(found.kept_damaged)}"
+        complain([names, "`tide spool repair` removes them"])
+    return int(bool(found.damaged or found.malformed or found.kept_damaged))
+
+
+def _some(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names[:10])) + (", …" if len(names) > 10 else "")

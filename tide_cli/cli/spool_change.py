@@ -55,6 +55,8 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
     print(f"the index was {found.index}; {many(found.added, 'sample')} added, {found.removed} removed")
     if found.damaged:
         print(f"damaged and dropped: {', '.join(map(str, found.damaged))}")
+    if found.kept_damaged:
+        print(f"damaged in the reservoir and removed: {', '.join(found.kept_damaged)}")
     print(f"the spool holds {many(found.samples, 'sample')}, {many(found.tokens, 'token')}")
 
 

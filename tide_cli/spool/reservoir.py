@@ -16,12 +16,17 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tide_cli.errors import TideError, reason
+from tide_cli.spool.ring import checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RESERVOIR_FOLDER = "reservoir"  # in the spool's folder
 _SUFFIX = ".safetensors"
@@ -39,14 +44,16 @@ class StoredSample:
     info: SampleInfo = field(compare=False)  # of the sample as offered; it has no pages any more
 
     def read(self) -> Sample | None:
-        """The sample; None when it made room for another one meanwhile, or cannot be read."""
+        """The sample; None when it made room for another one meanwhile, cannot be read or is damaged."""
         try:
             with safe_open(self.path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in ("tokens", "loss_mask", "aux", "final")}
         except (OSError, SafetensorError):
             return None
         # after the copy: a file that is erased loses its name before its bytes are overwritten
-        return Sample(info=self.info, **tensors) if self.path.exists() else None
+        if not self.path.exists() or not _is_sound(self.info, **tensors):
+            return None
+        return Sample(info=self.info, **tensors)
 
     def generated_tokens(self) -> np.ndarray | None:
         """Ids [generated] int64 of what the target said, without reading its states; None as for `read`."""
@@ -142,6 +149,19 @@ def kept_samples(folder: Path) -> list[StoredSample]:
     return [StoredSample(path.stem, path, 0, info) for path, info in found if info is not None]
 
 
+def damaged_files(folder: Path, tick: Callable[[], None]) -> tuple[int, list[Path]]:
+    """How many kept samples are sound, and the files of the others, by name; tick: called after each file."""
+    good, damaged = 0, []
+    for path in sorted(folder.glob("*" + _SUFFIX)):
+        info = _info(path)
+        if info is not None and StoredSample(path.stem, path, 0, info).read() is not None:
+            good += 1
+        elif path.exists():
+            damaged.append(path)
+        tick()
+    return good, damaged
+
+
 def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
     """Overwrites with zeros and removes the files of which `chosen` (id, created in unix seconds) is true, and files
     that cannot be read. Returns how many. May be called while the trainer has the reservoir open. OSError. No torch.
@@ -162,6 +182,20 @@ def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
         nameless.unlink()
         erased += 1
     return erased
+
+
+def _is_sound(info: SampleInfo, tokens: Tensor, loss_mask: Tensor, aux: Tensor, final: Tensor) -> bool:
+    """Whether these are the bytes that the writer stored, by the sample's checksum."""
+    import torch
+
+    try:
+        ids, position = tokens.numpy(), torch.arange(info.prefix_missing, info.prefix_missing + len(tokens))
+        if not np.array_equal(ids, ids.astype("<i4")) or not torch.equal(loss_mask, position >= info.prompt_tokens):
+            return False
+        rows = (states.contiguous().view(torch.int16).numpy().view("<u2") for states in (aux, final))
+        return checksum(info, ids, row_sums(*rows)) == info.checksum
+    except (TypeError, ValueError, RuntimeError):  # other shapes or types than were written
+        return False
 
 
 def _stored(path: Path) -> StoredSample | None:

@@ -16,6 +16,7 @@ from tide_cli.spool.folder import open_ring, unusable
 from tide_cli.spool.index import INDEX_FILE, SpoolIndex
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.recovery import reconcile
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, damaged_files
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
 
@@ -26,13 +27,16 @@ Tick = Callable[[int, int], None]  # samples done, samples in all
 class Verified:
     """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending.
 
-    malformed: rows of the index that make no sense.
+    malformed: rows of the index that make no sense. kept: sound samples of the reservoir; kept_damaged: names of its
+    files that are not.
     """
 
     good: int
     damaged: tuple[int, ...]
     overwritten: int
     malformed: int
+    kept: int
+    kept_damaged: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Repaired:
     """index: what was found of it, 'intact', 'out of step', 'missing' or 'unreadable'.
 
     samples, tokens: in the spool now. added, removed: index rows that the page table has and the index had not, and
-    the other way round. damaged: ids that were dropped because their checksum was wrong.
+    the other way round. damaged: ids that were dropped because their checksum was wrong; kept_damaged: files of the
+    reservoir that were removed for the same reason.
     """
 
     index: str
@@ -49,6 +54,7 @@ class Repaired:
     added: int
     removed: int
     damaged: tuple[int, ...]
+    kept_damaged: tuple[str, ...]
 
 
 def verify(folder: Path, tick: Tick) -> Verified:
@@ -57,8 +63,10 @@ def verify(folder: Path, tick: Tick) -> Verified:
         samples, malformed = index.samples(), index.malformed
     with closing(SpoolReader.open(folder)) as reader:
         damaged = _damaged(reader, samples, tick)
-        good = len(samples) - len(damaged) - reader.overwritten
-        return Verified(good, damaged, reader.overwritten, malformed)
+        overwritten = reader.overwritten
+    kept, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(samples), len(samples)))
+    good = len(samples) - len(damaged) - overwritten
+    return Verified(good, damaged, overwritten, malformed, kept, tuple(path.name for path in spoilt))
 
 
 def repair(folder: Path, tick: Tick) -> Repaired:
@@ -79,6 +87,9 @@ def repair(folder: Path, tick: Tick) -> Repaired:
                 damaged = _damaged(reader, found, tick)
             _disown(ring, [info for info in found if info.id in damaged])
             samples, _ = reconcile(ring, index)
+        _, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(found), len(found)))
+        for path in spoilt:
+            path.unlink(missing_ok=True)
     except (OSError, sqlite3.Error) as error:
         raise unusable(folder, error) from None
     finally:
@@ -89,7 +100,8 @@ def repair(folder: Path, tick: Tick) -> Repaired:
     removed = sum(after.get(sample) != info for sample, info in before.items())
     if state == "intact" and (added or removed):
         state = "out of step"
-    return Repaired(state, len(samples), sum(info.tokens for info in samples), added, removed, damaged)
+    tokens, kept_damaged = sum(info.tokens for info in samples), tuple(path.name for path in spoilt)
+    return Repaired(state, len(samples), tokens, added, removed, damaged, kept_damaged)
 
 
 def _damaged(reader: SpoolReader, samples: list[SampleInfo], tick: Tick) -> tuple[int, ...]:

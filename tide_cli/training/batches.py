@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -68,15 +69,16 @@ def collate(samples: Sequence[Sample], max_tokens: int, dtype: torch.dtype) -> d
     """SpecForge's EAGLE3 tensors, padded with zeros: [B, T] ids and masks, hidden_state [B, T, 3H], target [B, T, H].
 
     A longer sample keeps its last `max_tokens` rows, where the generated ones are. Besides the generated rows the one
-    before them counts: the first round of a request starts there.
+    before them counts: the first round of a request starts there. With CUDA the tensors are pinned, to be copied
+    without a stop.
     """
     parts = [_last_rows(sample, max_tokens) for sample in samples]
     longest = max(len(tokens) for tokens, *_ in parts)
     batch, hidden = len(parts), samples[0].final.shape[1]
-    ids = torch.zeros(batch, longest, dtype=torch.int64)
-    attention, loss = torch.zeros_like(ids), torch.zeros_like(ids)
-    aux = torch.zeros(batch, longest, 3 * hidden, dtype=dtype)
-    final = torch.zeros(batch, longest, hidden, dtype=dtype)
+    zeros = partial(torch.zeros, pin_memory=torch.cuda.is_available())
+    ids, attention, loss = (zeros(batch, longest, dtype=torch.int64) for _ in range(3))
+    aux = zeros(batch, longest, 3 * hidden, dtype=dtype)
+    final = zeros(batch, longest, hidden, dtype=dtype)
     for i, (tokens, generated, sample_aux, sample_final) in enumerate(parts):
         count = len(tokens)
         ids[i, :count], attention[i, :count] = tokens, 1

@@ -131,7 +131,7 @@ class DraftTrainer:
         batch = TrainBatch(
             sample_ids=[str(sample.info.id) for sample in samples],
             strategy="eagle3",
-            tensors={name: tensor.to(self.device) for name, tensor in tensors.items()},
+            tensors={name: tensor.to(self.device, non_blocking=True) for name, tensor in tensors.items()},
             metadata={"target_repr": "hidden_state"},
         )
         result = self._core.train_step(batch)

@@ -315,15 +315,15 @@ def is_chosen(rid: str, share: float) -> bool:
 
 def _finished(req, draft_version: int) -> Finished:
     prompt = list(req.origin_input_ids)
-    # where the number of draft steps is chosen for each round, those with fewer say nothing about the draft
-    rounds, correct = getattr(req, "tide_full_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
+    # where the number of draft steps is chosen for each round, SGLang's counts mix them; these are of the largest one
+    rounds, correct = getattr(req, "tide_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
     return Finished(
         rid=req.rid,
         tokens=prompt + list(req.output_ids_through_stop),
         prompt_tokens=len(prompt),
         draft_version=draft_version,
         verify_steps=rounds,
-        correct_drafts=correct,
+        correct_drafts=round(correct),
         aborted=isinstance(req.finished_reason, FINISH_ABORT),
         # the header X-SMG-Routing-Key: all else that a client can say of itself (`user`, custom labels) ends in
         # SGLang's tokenizer process, or (`extra_key`) splits the prefix cache

@@ -22,6 +22,7 @@ from tide_cli.adaptation.speculation import (
     SpeculationState,
     choose,
     draft_changed,
+    expected_rest,
     expected_speedup,
     verified,
 )
@@ -129,7 +130,7 @@ class SpeculationControl:
         steps = (result.speculative_num_draft_tokens or 1) - 1
         correct = result.num_correct_drafts_per_req_cpu
         if self._adaptive:
-            _count_full_rounds(reqs, correct if steps == self.rules.most_steps else None)
+            self._count_rounds(reqs, correct, steps)
         if steps and correct:
             accepted = [n for n, req in zip(correct, reqs, strict=True) if not req.rid.startswith(OWN_REQUEST_PREFIXES)]
             self._counts = self._counts.observe(accepted, steps, float("inf"))
@@ -238,6 +239,19 @@ class SpeculationControl:
         promise = expected_speedup(self._times, rates, self._batch, self._state.steps)
         return self._reason or f"promises {promise:.2f} times plain decoding at batch size {self._batch}"
 
+    def _count_rounds(self, reqs, correct: list[int] | None, steps: int) -> None:
+        """Notes on each request its rounds with proposals, and what was right in them.
+
+        The acceptance length that drafts are judged by is that of the largest number of steps, as the gate's is: where
+        all of fewer proposals were right, what the others would have brought is added as it is to be expected.
+        """
+        rest = expected_rest(self._state.acceptance.rates(self.rules.prior), steps) if steps else 0.0
+        for i, req in enumerate(reqs):
+            rounds, right = getattr(req, "tide_rounds", (0, 0.0))
+            if steps and correct:
+                rounds, right = rounds + 1, right + correct[i] + (rest if correct[i] == steps else 0.0)
+            req.tide_rounds = (rounds, right)
+
     def _end_round(self) -> None:
         """The clock says how long the round `lag` before this one took, if nothing came between."""
         now = self._clock()
@@ -253,16 +267,6 @@ class SpeculationControl:
     def _take(self, profile: Profile | None) -> None:
         self._profile = profile
         self._times = RoundTimes(profile.cells) if profile else None
-
-
-def _count_full_rounds(reqs, correct: list[int] | None) -> None:
-    """Notes on each request its rounds at the largest number of steps and what was right in them; None: not one.
-
-    The acceptance length that drafts are judged by is that of these rounds, as the gate's is.
-    """
-    for i, req in enumerate(reqs):
-        rounds, right = getattr(req, "tide_full_rounds", (0, 0))
-        req.tide_full_rounds = (rounds, right) if correct is None else (rounds + 1, right + correct[i])
 
 
 def install(worker, config: EngineConfig, version: int) -> SpeculationControl:
