@@ -144,7 +144,7 @@ def test_a_frozen_picture_stays_and_still_says_what_is_wrong() -> None:
         load = {**top.feed.answer.status["load"], "running": 77}
         top.feed.answer = replace(top.feed.answer, status={**top.feed.answer.status, "load": load})
         assert "77 running" not in await top.text()
-        top.feed.silence = 30.0
+        top.feed.silence = 30.5
         assert "The supervisor has not answered for 30 s" in await top.text()
         top.feed.silence = 0.0
         text = await top.press("f")
