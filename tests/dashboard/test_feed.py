@@ -87,7 +87,7 @@ def test_while_nobody_answers_the_last_figures_stay(
     feed.poll()
     found = feed.latest
     assert (found.gone, found.status, found.answered) == (gone, supervisor.status, answered)
-    assert found.view(0.0, answered + 9.0, False).silence == 9.0
+    assert found.view(0.0, answered + 9.0, False).silence == pytest.approx(9.0)
     assert found.view(0.0, answered + 9.0, False).stale
     supervisor.failure = None
     feed.poll()

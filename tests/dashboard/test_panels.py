@@ -13,6 +13,7 @@ from tide_cli.dashboard.panels import PANELS
 from tide_cli.dashboard.view import View
 
 BY_NAME = {panel.name: panel for panel in PANELS}
+ENGINE = {"state": "READY", "seconds": 1.0, "starts": 1, "reason": None}
 CYCLE = {"state": "training", "seconds": 30.0, "remaining_s": 90.0, "loss": 1.5, "tokens_s": 400.0}
 
 
@@ -44,6 +45,14 @@ def test_an_engine_that_starts_shows_its_phase() -> None:
     engine = {"state": "STARTING", "seconds": 70.0, "starts": 2, "phase": phase, "reason": None}
     text = shown("engine", view("day_0", children={"engine": engine}))
     assert "STARTING 1 min 10 s, loading weights 4 s, start 2" in text
+
+
+def test_an_engine_that_does_not_answer_is_told_at_once() -> None:
+    assert "READY 1 s, no answer for 3 s" in shown(
+        "engine", changed(engine_answered=now("healthy") - 3.5, children={"engine": ENGINE})
+    )
+    assert "no answer" not in shown("engine", changed(engine_answered=now("healthy") - 2.0))
+    assert "no answer" not in shown("engine", replace(changed(engine_answered=0.0), gone=True))
 
 
 def test_before_the_engine_the_step_is_named() -> None:
@@ -171,9 +180,6 @@ def wrong(of: View) -> str:
     return " ".join(line.plain for line in alarms(of, 500, 5))
 
 
-ENGINE = {"state": "READY", "seconds": 1.0, "starts": 1, "reason": None}
-
-
 def test_nothing_wrong_nothing_said() -> None:
     assert wrong(view("healthy", notes=[])) == ""
 
@@ -186,7 +192,7 @@ def test_nothing_wrong_nothing_said() -> None:
         (view(children={"engine": ENGINE | {"state": "BACKOFF", "reason": "killed"}}), "starts again: killed"),
         (view(children={"engine": ENGINE | {"state": "DEGRADED", "reason": "no token"}}), "not well: no token"),
         (view(children={"engine": ENGINE | {"state": "STARTING", "starts": 2}}), "starting again"),
-        (view(children={"engine": ENGINE}, engine_answered=now("healthy") - 7.5), "not answered for 7 s"),
+        (view(children={"engine": ENGINE}, engine_answered=now("healthy") - 9.5), "not answered for 9 s"),
         (view(children={"engine": ENGINE, "trainer": ENGINE | {"state": "FATAL"}}), "trainer is given up; serving"),
         (view(state="STOPPING", reason=None), "The appliance is ending"),
         (view(state="FATAL", reason="no room"), "The appliance has failed: no room"),

@@ -72,9 +72,10 @@ def test_the_engine_and_the_supervisor_go_and_come_back(appliance: ScriptedAppli
     shown.until("TIDE READY")
 
     os.kill(engine(appliance), signal.SIGSTOP)  # hangs
+    shown.until(", no answer for")
     shown.until("The engine has not answered for")
     os.kill(engine(appliance), signal.SIGCONT)
-    shown.until(lambda text: "not answered" not in text)
+    shown.until(lambda text: "not answered" not in text and "no answer" not in text)
 
     os.kill(engine(appliance), signal.SIGKILL)
     shown.until("The engine has ended and starts again")

@@ -7,6 +7,7 @@ from rich.text import Text
 from tide_cli.dashboard.view import LONGEST_SILENCE, STATE_STYLES, View, cleaned, fitted, wrapped
 from tide_cli.dashboard.words import clock, duration
 
+_ALARMING = 8.0  # seconds of an engine's silence; its panel says so before
 _STATES = {"BACKOFF": "has ended and starts again", "FATAL": "is given up", "STOPPING": "is being ended"}
 
 
@@ -66,9 +67,8 @@ def _engine(view: View) -> list[tuple[str, str]]:
         return [(f"The engine is not well{why}", "bold yellow")]
     if engine.get("state") == "STARTING" and engine.get("starts", 0) > 1:
         return [(f"The engine is starting again{why}", "bold yellow")]
-    answered = view.get("engine_answered")
-    if engine.get("state") == "READY" and answered is not None and view.now - answered > LONGEST_SILENCE:
-        return [(f"The engine has not answered for {duration(view.now - answered)}", "bold red")]
+    if view.engine_silence > _ALARMING:
+        return [(f"The engine has not answered for {duration(view.engine_silence)}", "bold red")]
     return []
 
 

@@ -54,6 +54,13 @@ class View:
             found = found.get(name) if isinstance(found, Mapping) else None
         return found
 
+    @property
+    def engine_silence(self) -> float:
+        """Seconds since an engine that is up has answered the supervisor; 0 where that is not known."""
+        answered = self.get("engine_answered")
+        up = self.get("children", "engine", "state") in ("READY", "DEGRADED")
+        return max(0.0, self.now - answered) if up and answered is not None and not self.stale else 0.0
+
     def series(self, name: str) -> list[tuple[float, float]]:
         """(unix seconds, value) of the rows that have one."""
         return [(row["time"], row[name]) for row in self.rows if row.get(name) is not None]

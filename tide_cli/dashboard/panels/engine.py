@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from tide_cli.dashboard.plot import Axes, nice_ceiling, plot
-from tide_cli.dashboard.view import STATE_STYLES, View, bar, cleaned, fitted, labelled
+from tide_cli.dashboard.view import LONGEST_SILENCE, STATE_STYLES, View, bar, cleaned, fitted, labelled
 from tide_cli.dashboard.words import count, duration, milliseconds, percent, rate
 
 SPAN = 900.0  # seconds that the plots look back
@@ -51,6 +51,8 @@ def _state(view: View) -> Text:
     text = before or state_words("engine", engine)
     if engine.get("starts", 0) > 1:
         text.append(f", start {engine['starts']}", "yellow")
+    if view.engine_silence > LONGEST_SILENCE:
+        text.append(f", no answer for {duration(view.engine_silence)}", "bold yellow")
     if engine.get("reason") and engine["state"] != "READY":
         text.append(f": {cleaned(engine['reason'])}", "yellow")
     return text
