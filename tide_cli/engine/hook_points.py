@@ -39,6 +39,11 @@ WORKER_VERIFY = HookPoint(
 DRAFT_STEPS = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft", ("self", "batch"), "speculation: time of the draft"
 )
+DRAFT_PREFILL = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_prefill",
+    ("self", "batch", "target_hidden_states", "next_token_ids"),
+    "speculation: a draft that reads a prompt and need not propose",
+)
 DRAFT_EXTEND = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
     ("self", "batch", "batch_result"),
@@ -143,6 +148,7 @@ SPECULATION = (
     WORKER_FORWARD,
     WORKER_VERIFY,
     DRAFT_STEPS,
+    DRAFT_PREFILL,
     DRAFT_EXTEND,
     SKIPPED_EXTEND,
     ADAPTIVE_STEPS,

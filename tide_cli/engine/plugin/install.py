@@ -23,6 +23,7 @@ def install(config: EngineConfig) -> None:
     HookRegistry.register(points.WORKER_FORWARD.target, parts.around_forward, HookType.AROUND)
     HookRegistry.register(points.WORKER_VERIFY.target, parts.around_verify, HookType.AROUND)
     HookRegistry.register(points.DRAFT_STEPS.target, parts.around_draft, HookType.AROUND)
+    HookRegistry.register(points.DRAFT_PREFILL.target, parts.around_draft_prefill, HookType.AROUND)
     HookRegistry.register(points.DRAFT_EXTEND.target, parts.around_extend, HookType.AROUND)
     HookRegistry.register(points.RESULT_PREFILL.target, parts.after_result, HookType.AFTER)
     HookRegistry.register(points.RESULT_DECODE.target, parts.after_decode_result, HookType.AFTER)
@@ -77,6 +78,12 @@ class _Parts:
     def around_draft(self, original, draft_worker, batch, *args, **kwargs):
         self.speculation.catch_up(batch)
         return self.speculation.timed("draft", lambda: original(draft_worker, batch, *args, **kwargs))
+
+    def around_draft_prefill(self, original, draft_worker, batch, states, next_tokens, *args, **kwargs):
+        extend = lambda: original(draft_worker, batch, states, next_tokens, *args, **kwargs)  # noqa: E731
+        if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
+            return self.speculation.deferred.prefill(extend, batch, states, next_tokens)
+        return extend()
 
     def around_extend(self, original, draft_worker, batch, output, *args, **kwargs):
         if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
