@@ -49,6 +49,11 @@ DRAFT_EXTEND = HookPoint(
     ("self", "batch", "batch_result"),
     "speculation: time of the draft's catching up",
 )
+TRIVIAL_INPUT = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._build_trivial_verify_input",
+    ("self", "batch"),
+    "speculation: a round of 0 steps as plain decoding",
+)
 SKIPPED_EXTEND = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._stub_skipped_draft_extend",
     ("self", "batch", "batch_output"),
@@ -150,6 +155,7 @@ SPECULATION = (
     DRAFT_STEPS,
     DRAFT_PREFILL,
     DRAFT_EXTEND,
+    TRIVIAL_INPUT,
     SKIPPED_EXTEND,
     ADAPTIVE_STEPS,
     ADAPTIVE_CONTROLLER,
