@@ -162,15 +162,17 @@ def expected_speedup(profile: RoundCosts, rates: Sequence[float], batch: int, st
 class SpeculationRules:
     """most_steps: γ is one of 0…most_steps. margin: part by which another γ must be better to be taken. dwell: rounds
     that a choice stays at least, unless it costs more than the margin. probe_share: part of the rounds that take
-    another γ, so that acceptance and round times stay known. memory: see Acceptance.observe. prior: rate believed
+    another γ at most, so that acceptance and round times stay known. probe_loss: part of the time that they may cost a
+    plain engine: a γ that is far from paying is tried less often. memory: see Acceptance.observe. prior: rate believed
     before any was seen. trial: proposals of a new draft after which it is known well enough to be kept or taken back;
-    until then trial_share is the share of probes in plain decoding, which would else leave a bad draft in service for
-    hours, idle."""
+    until then a plain engine's probes take trial_share of the rounds whatever they cost, since they would else leave a
+    bad draft in service for hours, idle."""
 
     most_steps: int
     margin: float = 0.05
     dwell: int = 16
     probe_share: float = 1 / 64
+    probe_loss: float = 1 / 400
     memory: float = 256.0
     prior: float = 0.5
     trial: int = 1000
@@ -236,12 +238,19 @@ def choose(
     else:
         reason, changed = "", now != state.steps
         state = replace(state, steps=now, rounds=state.rounds + 1)
-    share = rules.trial_share if state.trial > 0 and not now else rules.probe_share
+    waiting = replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed, reason)
+    on_trial = state.trial > 0 and not now
+    share = rules.trial_share if on_trial else rules.probe_share
     if share <= 0 or (state.steady + 1) * share < 1:
-        return replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed, reason)
+        return waiting
     # a plain engine asks for the acceptance of what it would propose; one that proposes knows that, and asks for costs
     others = [steps for steps in range(len(speedups)) if steps != now]
     probe = others[state.probes % len(others)] if now else max(others, key=speedups.__getitem__)
+    if not now and not on_trial:
+        longer = profile.round_seconds(batch, probe) / profile.round_seconds(batch, 0)
+        lost = longer * (1 - speedups[probe])  # in plain rounds
+        if (state.steady + 1) * rules.probe_loss < lost:
+            return waiting
     return replace(state, steady=0, probes=state.probes + 1), SpeculationDecision(probe, True, changed, reason)
 
 

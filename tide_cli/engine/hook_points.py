@@ -39,10 +39,20 @@ WORKER_VERIFY = HookPoint(
 DRAFT_STEPS = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft", ("self", "batch"), "speculation: time of the draft"
 )
+DRAFT_PREFILL = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_prefill",
+    ("self", "batch", "target_hidden_states", "next_token_ids"),
+    "speculation: a draft that reads a prompt and need not propose",
+)
 DRAFT_EXTEND = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
     ("self", "batch", "batch_result"),
     "speculation: time of the draft's catching up",
+)
+TRIVIAL_INPUT = HookPoint(
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._build_trivial_verify_input",
+    ("self", "batch"),
+    "speculation: a round of 0 steps as plain decoding",
 )
 SKIPPED_EXTEND = HookPoint(
     "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._stub_skipped_draft_extend",
@@ -143,7 +153,9 @@ SPECULATION = (
     WORKER_FORWARD,
     WORKER_VERIFY,
     DRAFT_STEPS,
+    DRAFT_PREFILL,
     DRAFT_EXTEND,
+    TRIVIAL_INPUT,
     SKIPPED_EXTEND,
     ADAPTIVE_STEPS,
     ADAPTIVE_CONTROLLER,

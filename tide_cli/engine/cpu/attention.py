@@ -8,6 +8,8 @@ mode the queries of a sequence are its newest tokens and attention is causal.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +21,10 @@ from torch.nn.functional import scaled_dot_product_attention
 # Up to here the heads of a group are stacked as rows of one small product; beyond, a prefill is better off with
 # torch's own grouped attention, which needs no mask when it starts from an empty prefix.
 _FEW_QUERIES = 64
+
+
+class _CacheWritten(Exception):
+    """The forward has done what it was run for."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,22 @@ class CpuAttentionBackend(TorchNativeAttnBackend):
         super().__init__(model_runner)
         self.draft_step = draft_step
         self.plan: list[SequencePlan] = []
+        self._stop_at: int | None = None
         self._masks: dict[tuple[int, int, int, int | None, torch.dtype], torch.Tensor] = {}
+
+    @contextmanager
+    def only_cache(self, last_layer: int) -> Iterator[None]:
+        """The forward inside ends as soon as the last layer's keys and values are in the cache, without a result.
+
+        What comes after them (attention, MLP, head) is two thirds of a one-layer draft.
+        """
+        self._stop_at = last_layer
+        try:
+            yield
+        except _CacheWritten:
+            pass
+        finally:
+            self._stop_at = None
 
     def init_forward_metadata(self, forward_batch) -> None:
         super().init_forward_metadata(forward_batch)
@@ -81,6 +102,8 @@ class CpuAttentionBackend(TorchNativeAttnBackend):
         pool = self.token_to_kv_pool
         if save_kv_cache and k is not None:
             pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v)
+            if layer.layer_id == self._stop_at:
+                raise _CacheWritten
         queries = q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
         keys, values = pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
         window = layer.sliding_window_size if (layer.sliding_window_size or -1) > -1 else None

@@ -1,11 +1,14 @@
-"""At 0 draft steps the draft's cache is kept up to date in stretches instead of token by token.
+"""At 0 draft steps the draft's cache is kept up to date in stretches, and without proposals.
 
 SGLang lets the draft read every new token even in rounds that propose nothing, so that its cache is there when
-proposing begins again. On a CPU that is 8 % of a plain round (measured with the embedded target, one request). A
-stretch of tokens costs the draft little more than one token, so the target's hidden states are held back, and the
-draft reads them all at once before it proposes again, or when a request has MOST_HELD of them. What a request that ends
-still has held back is never read: a later prompt that continues it finds at most so many positions of the draft's cache
-stale, which costs acceptance there and changes no output.
+proposing begins again. On a CPU that is 8 % of a plain round (measured with the embedded target, one request). Two
+things make it cheap. A stretch of tokens costs the draft little more than one token, so the target's hidden states are
+held back until a request has MOST_HELD of them. And for its cache the draft need not run to its end: it stops at the
+keys and values of its last layer. The newest token of each request always stays held back: its forward gives the
+proposals when proposing begins. A prompt is read in the same way.
+
+What a request that ends still has held back is never read: a later prompt that continues it finds at most so many
+positions of the draft's cache stale, which costs acceptance there and changes no output.
 
 For a CPU, where a forward is what it is called with. On CUDA the extension of one token is a replayed graph; SGLang's
 own way is kept there.
@@ -15,10 +18,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
+from sglang.srt.speculative.eagle_info import EagleDraftExtendInput, EagleDraftInput
 
 MOST_HELD = 32
 
@@ -47,6 +51,20 @@ class DeferredExtend:
         for req in reqs:
             self._held.pop(req.rid, None)
 
+    def prefill(self, extend, batch, states: torch.Tensor, next_tokens: torch.Tensor) -> EagleDraftInput:
+        """Fills the draft's cache with a prompt. extend: the draft's extension over it, which would go on to propose.
+
+        states [tokens, 3H] of the target, next_tokens [requests].
+        """
+        ends = torch.tensor(batch.extend_lens).cumsum(0) - 1
+        with self._only_cache():
+            return extend()
+        for req, state, token in zip(batch.reqs, states[ends], next_tokens.to(torch.int64), strict=True):
+            self._held[req.rid] = _Held([state], [token])
+        draft_input = EagleDraftInput(bonus_tokens=next_tokens, num_tokens_per_req=1, num_tokens_for_logprob_per_req=1)
+        self._worker._stub_skipped_draft_extend(batch, SimpleNamespace(next_draft_input=draft_input))
+        return draft_input
+
     def hold(self, batch, result) -> None:
         """In place of the draft's extension after a round without proposals."""
         states, tokens = result.logits_output.hidden_states, result.next_token_ids.to(torch.int64)
@@ -56,19 +74,40 @@ class DeferredExtend:
             one.tokens.append(tokens[i])
         self._held = held
         self._worker._stub_skipped_draft_extend(batch, result)
-        if max(len(one.tokens) for one in held.values()) >= MOST_HELD:
+        if max(len(one.tokens) for one in held.values()) > MOST_HELD:
             # the round's own token is in the target's cache by now, and not yet in batch.seq_lens
-            self._read(batch, [length + 1 for length in batch.seq_lens.tolist()], result.next_draft_input)
+            self._fill(batch, [length + 1 for length in batch.seq_lens.tolist()])
 
     def catch_up(self, batch) -> bool:
-        """Before the draft proposes; whether there was anything to read."""
+        """Before the draft proposes: its first proposals. Whether there was anything to read."""
         if not any(req.rid in self._held for req in batch.reqs):
             return False
-        self._read(batch, batch.seq_lens.tolist(), batch.spec_info)
+        ends = batch.seq_lens.tolist()
+        self._fill(batch, ends)
+        logits = self._forward(batch, ends)
+        draft_input = batch.spec_info
+        draft_input.topk_index = torch.argmax(logits.next_token_logits, dim=-1, keepdim=True)
+        draft_input.topk_p = torch.ones_like(draft_input.topk_index, dtype=torch.float32)
+        draft_input.hidden_states = logits.hidden_states
+        self._held.clear()
         return True
 
-    def _read(self, batch, ends: list[int], draft_input) -> None:
-        """One forward of the draft over what is held; its first proposals go into draft_input.
+    def _only_cache(self):
+        runner = self._worker.draft_worker.draft_runner
+        return runner.attn_backend.only_cache(runner.model_config.num_hidden_layers - 1)
+
+    def _fill(self, batch, ends: list[int]) -> None:
+        """The draft's cache over what is held; only the newest token of each request stays held."""
+        if all(len(self._held[req.rid].tokens) == 1 for req in batch.reqs):
+            return
+        with self._only_cache():
+            self._forward(batch, ends)
+        for req in batch.reqs:
+            held = self._held[req.rid]
+            del held.states[:-1], held.tokens[:-1]
+
+    def _forward(self, batch, ends: list[int]):
+        """One forward of the draft over what is held.
 
         ends: length of each request, so that what is held of it lies at the positions [end - held, end).
         """
@@ -99,8 +138,4 @@ class DeferredExtend:
             capture_hidden_mode=CaptureHiddenMode.LAST,
             return_hidden_states_before_norm=False,
         )
-        logits = draft.draft_runner.forward(forward).logits_output
-        draft_input.topk_index = torch.argmax(logits.next_token_logits, dim=-1, keepdim=True)
-        draft_input.topk_p = torch.ones_like(draft_input.topk_index, dtype=torch.float32)
-        draft_input.hidden_states = logits.hidden_states
-        self._held.clear()
+        return draft.draft_runner.forward(forward).logits_output

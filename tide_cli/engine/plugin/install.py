@@ -8,7 +8,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine import hook_points as points
-from tide_cli.engine.plugin import speculation
+from tide_cli.engine.plugin import plain_round, speculation
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.swap import DraftSwap
@@ -21,8 +21,10 @@ def install(config: EngineConfig) -> None:
     parts = _Parts(config)
     HookRegistry.register(points.WORKER_INIT.target, parts.after_worker_init, HookType.AFTER)
     HookRegistry.register(points.WORKER_FORWARD.target, parts.around_forward, HookType.AROUND)
+    HookRegistry.register(points.TRIVIAL_INPUT.target, parts.around_trivial_input, HookType.AROUND)
     HookRegistry.register(points.WORKER_VERIFY.target, parts.around_verify, HookType.AROUND)
     HookRegistry.register(points.DRAFT_STEPS.target, parts.around_draft, HookType.AROUND)
+    HookRegistry.register(points.DRAFT_PREFILL.target, parts.around_draft_prefill, HookType.AROUND)
     HookRegistry.register(points.DRAFT_EXTEND.target, parts.around_extend, HookType.AROUND)
     HookRegistry.register(points.RESULT_PREFILL.target, parts.after_result, HookType.AFTER)
     HookRegistry.register(points.RESULT_DECODE.target, parts.after_decode_result, HookType.AFTER)
@@ -71,12 +73,24 @@ class _Parts:
         self.speculation.after_result(batch.reqs, output, self.swap.version)
         return self.after_result(result, processor, batch)
 
+    def around_trivial_input(self, original, worker, batch):
+        plain = plain_round.plain_input(batch) if self.speculation.deferred is not None else None
+        return original(worker, batch) if plain is None else plain
+
     def around_verify(self, original, worker, batch, *args, **kwargs):
+        if isinstance(batch.spec_info, plain_round.PlainInput):
+            return self.speculation.timed("verify", lambda: plain_round.decode(worker, batch))
         return self.speculation.timed("verify", lambda: original(worker, batch, *args, **kwargs))
 
     def around_draft(self, original, draft_worker, batch, *args, **kwargs):
         self.speculation.catch_up(batch)
         return self.speculation.timed("draft", lambda: original(draft_worker, batch, *args, **kwargs))
+
+    def around_draft_prefill(self, original, draft_worker, batch, states, next_tokens, *args, **kwargs):
+        extend = lambda: original(draft_worker, batch, states, next_tokens, *args, **kwargs)  # noqa: E731
+        if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
+            return self.speculation.deferred.prefill(extend, batch, states, next_tokens)
+        return extend()
 
     def around_extend(self, original, draft_worker, batch, output, *args, **kwargs):
         if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
