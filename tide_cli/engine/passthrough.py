@@ -85,6 +85,7 @@ _REFUSED = (
     _Refused(("--config",), "the file could contradict the plan", "write its arguments behind the `--`"),
     _Refused(("--help", "-h"), "SGLang would print it and end", "`python -m sglang.launch_server --help` prints it"),
 )  # fmt: skip
+REFUSED_NAMES = tuple(name for refused in _REFUSED for name in refused.names)
 
 
 def check_sglang_arguments(arguments: Sequence[str], *, speculation: bool, capture: bool) -> None:

@@ -1,0 +1,184 @@
+"""What TIDE relies on in SGLang: the installed one keeps it all, and a copy in which one thing has moved is caught."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tide_cli.engine.contract_report import report
+from tide_cli.engine.contracts import CONTRACTS
+from tide_cli.engine.hook_points import SGLANG_VERSION
+from tide_cli.engine.sglang_source import SglangSource
+from tide_cli.errors import UsageError
+
+INSTALLED = SglangSource.installed()
+TIDE = Path(__file__).parents[2] / "tide_cli"
+
+MUTATIONS = {
+    "a hook target is renamed": (
+        "srt/speculative/eagle_worker_v2.py",
+        [(r"    def verify\(self, batch", "    def check_drafts(self, batch")],
+        {("hooks", "EAGLEWorkerV2.verify")},
+    ),
+    "a parameter of a hook target is dropped": (
+        "srt/managers/scheduler_components/batch_result_processor.py",
+        [(r"(def process_batch_result_decode\(\s+self,\s+batch: ScheduleBatch,)\s+result: \S+,", r"\1")],
+        {("hooks", "SchedulerBatchResultProcessor.process_batch_result_decode")},
+    ),
+    "a metric is renamed": (
+        "srt/observability/metrics_collector.py",
+        [('name="sglang:spec_accept_length"', 'name="sglang:acceptance_length"')],
+        {("metrics", "sglang:spec_accept_length")},
+    ),
+    "an argument is renamed": (
+        "srt/arg_groups/fields/spec.py",
+        [("    speculative_adaptive_config: A", "    speculative_adaptive_file: A")],
+        {("arguments", "--speculative-adaptive-config")},
+    ),
+    "an endpoint moves": (
+        "srt/entrypoints/http_server.py",
+        [(r'@app\.api_route\("/set_internal_state"', '@app.api_route("/internal_state"')],
+        {("http", "set_internal_state")},
+    ),
+    "a field of a request goes": (
+        "srt/managers/schedule_batch.py",
+        [("self.spec_verify_ct = 0", "self.spec_rounds = 0")],
+        {("objects", "Req")},
+    ),
+    "an imported name goes": (
+        "srt/model_executor/forward_batch_info.py",
+        [("class CaptureHiddenMode", "class HiddenMode")],
+        {("objects", "CaptureHiddenMode"), ("imports", "CaptureHiddenMode")},
+    ),
+    "graphs are captured before the worker that asks for last states": (
+        "srt/managers/scheduler.py",
+        [
+            (r"        self\.maybe_init_draft_worker\(\)\n", "        self.init_all_cuda_graphs()\n"),
+            (r"(self\.init_all_attention_backends\(\)\n)        self\.init_all_cuda_graphs\(\)",
+             r"\1        self.maybe_init_draft_worker()"),
+        ],
+        {("CUDA graphs", "Scheduler.init_model_worker")},
+    ),
+    "a replayed graph loses the last states": (
+        "srt/model_executor/runner/decode_cuda_graph_runner.py",
+        [(r"output\.last_hidden_states\[", "output.final_states[")],
+        {("CUDA graphs", "DecodeCudaGraphRunner.execute")},
+    ),
+    "the policy is no longer asked": (
+        "srt/speculative/adaptive_runtime_state.py",
+        [(r"self\.params\.get_steps_for_batch\(batch_size\)", "self.params.steps")],
+        {("CUDA graphs", "AdaptiveController.activate_step_by_batch")},
+    ),
+    "the overlap schedule leaves the forward stream": (
+        "srt/managers/scheduler.py",
+        [(r"with self\.forward_stream_ctx:", "with self.copy_stream_ctx:")],
+        {("overlap schedule", "Scheduler.run_batch")},
+    ),
+    "gpt-oss captures other layers": (
+        "srt/models/gpt_oss.py",
+        [(r"\[2, num_layers // 2, num_layers - 3\]", "[1, num_layers // 2, num_layers - 4]")],
+        {("models", "GptOssForCausalLM.set_eagle3_layers_to_capture")},
+    ),
+    "a backend no longer drafts": (
+        "srt/speculative/draft_utils.py",
+        [(r'"trtllm_mha": self\._create_trtllm_mha_decode_backend,', "")],
+        {("attention", "DraftBackendFactory.create_decode_backend")},
+    ),
+}  # fmt: skip
+
+
+def mutated(root: Path, file: str, edits: list[tuple[str, str]]) -> SglangSource:
+    """A copy of the installed SGLang, of links but for the one file that is edited: patterns and what replaces them."""
+    copy, original = root / "sglang", INSTALLED.package
+    for part in Path(file).parts:
+        copy.mkdir()
+        for entry in original.iterdir():
+            if entry.name != part:
+                (copy / entry.name).symlink_to(entry)
+        copy, original = copy / part, original / part
+    text = original.read_text()
+    for pattern, replacement in edits:
+        text, count = re.subn(pattern, replacement, text)
+        assert count, f"{file} has no {pattern}"
+    copy.write_text(text)
+    return SglangSource(root / "sglang")
+
+
+def test_the_installed_sglang_keeps_every_contract() -> None:
+    assert INSTALLED.version == SGLANG_VERSION
+    assert [finding.moved for finding in report(INSTALLED) if finding.moved] == []
+
+
+@pytest.mark.parametrize("case", MUTATIONS)
+def test_what_has_moved_is_named_and_nothing_else(tmp_path: Path, case: str) -> None:
+    file, edits, expected = MUTATIONS[case]
+    findings = report(mutated(tmp_path, file, edits))
+    assert {(finding.topic, finding.what) for finding in findings if finding.moved} == expected
+
+
+def test_every_endpoint_that_is_asked_for_is_in_the_contracts() -> None:
+    listed = {text.strip("'") for contract in CONTRACTS["http"] for text in contract.says if text.startswith("'/")}
+    for file in ("engine/client.py", "demo/chat.py", "bench/client.py"):
+        asked = {
+            node.value
+            for node in ast.walk(ast.parse((TIDE / file).read_text()))
+            if isinstance(node, ast.Constant) and re.fullmatch(r"/[a-z_/0-9]+", str(node.value))
+        }
+        assert asked <= listed, file
+
+
+def write(root: Path, **modules: str) -> SglangSource:
+    package = root / "sglang"
+    package.mkdir()
+    for name, text in modules.items():
+        (package / f"{name}.py").write_text(text)
+    return SglangSource(package)
+
+
+def test_names_are_followed_through_imports_and_bases(tmp_path: Path) -> None:
+    source = write(
+        tmp_path,
+        base="class Base:\n    kept: int = 0\n    def run(self, batch):\n        self.seen = batch\n",
+        star="from sglang.base import *\n",
+        user="from .star import Base\n\nclass Own(Base):\n    LIMIT = 3\n",
+    )
+    assert source.attributes("sglang.user.Own") == {"kept", "run", "seen", "LIMIT"}
+    assert "self.seen = batch" in source.text("sglang.user.Own.run")
+    with pytest.raises(AttributeError, match="stop"):
+        source.find("sglang.user.Own.stop")
+
+
+def test_a_definition_under_a_condition_is_found(tmp_path: Path) -> None:
+    source = write(
+        tmp_path, user="try:\n    from kernels import fast\nexcept ImportError:\n    if True:\n        slow = None\n"
+    )
+    assert source.find("sglang.user.fast").module == "sglang.user"
+    assert source.find("sglang.user.slow").module == "sglang.user"
+
+
+def test_a_folder_without_sglang_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no SGLang"):
+        SglangSource.below(tmp_path)
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "importtime", "-m", "tide_cli", "doctor", "--engine", *arguments]
+    return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=240)
+
+
+def test_doctor_reports_on_another_sglang_without_importing_it(tmp_path: Path) -> None:
+    file, edits, expected = MUTATIONS["a metric is renamed"]
+    mutated(tmp_path, file, edits)
+    answer = doctor("--json", "--sglang", str(tmp_path))
+    assert answer.returncode == 1
+    said = json.loads(answer.stdout)
+    assert (said["sglang"], said["expected"], said["moved"]) == (SGLANG_VERSION, SGLANG_VERSION, 1)
+    assert {(row["topic"], row["what"]) for row in said["contracts"] if not row["ok"]} == expected
+    assert not re.search(r"\| +(torch|sglang)$", answer.stderr, re.MULTILINE)
