@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tide_cli.errors import TideError, UsageError
 
 
 class Place(NamedTuple):
-    """A definition: the module it stands in, and its node."""
+    """A definition: the module it stands in, and its node of ast."""
 
     module: str
-    node: ast.AST
+    node: Any
 
 
 class SglangSource:
@@ -78,7 +78,7 @@ class SglangSource:
     def text(self, name: str) -> str:
         """A definition in one spelling, without comments: see ast.unparse. A module as it stands. AttributeError."""
         place = self.find(name)
-        return self._file(place.module).read_text() if isinstance(place.node, ast.Module) else ast.unparse(place.node)
+        return self._path(place.module).read_text() if isinstance(place.node, ast.Module) else ast.unparse(place.node)
 
     def attributes(self, name: str) -> set[str]:
         """What objects of a class have: fields, methods, and what its methods set; its bases' too. AttributeError."""
@@ -99,8 +99,13 @@ class SglangSource:
         candidates = (path.with_suffix(".py"), path / "__init__.py")
         return next((file for file in candidates if file.is_file()), None)
 
+    def _path(self, module: str) -> Path:
+        if (file := self._file(module)) is None:
+            raise AttributeError(f"no module {module!r}")
+        return file
+
     def _tree(self, module: str) -> ast.Module:
-        return _parse(self._file(module).resolve())
+        return _parse(self._path(module).resolve())
 
     def _member(self, place: Place, name: str) -> Place:
         for one in self._family(place) if isinstance(place.node, ast.ClassDef) else [place]:
