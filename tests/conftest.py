@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -31,11 +30,6 @@ if not Path("/dev/nvidia0").exists():
     # before anything imports SGLang in this process
     os.environ.update(cpu_environment())
     sys.path.insert(0, str(STAND_INS))
-
-
-def pytest_collection_finish() -> None:
-    """What torch and SGLang have left behind is there to stay: no collection need look at it in every test."""
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -49,6 +49,34 @@ class StubEngine(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def events(self, script: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        given, due = 0, time.monotonic() + script.get("first", 0.0)
+        for place, tokens in enumerate(script["chunks"]):
+            time.sleep(max(0.0, due - time.monotonic()))
+            if place == 0:
+                yield {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+            given += tokens
+            usage = {"prompt_tokens": 7, "completion_tokens": given}
+            text = self.text(tokens)
+            yield {"choices": [{"delta": {"content": text}, "finish_reason": None}], "usage": usage}
+            due += script.get("gap", 0.0)
+        if script.get("error"):
+            yield {"error": {"message": script["error"], "code": 500}}
+            return
+        if script.get("broken"):
+            return
+        yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+        if "steps" in script:
+            histogram = script["histogram"]
+            details = {
+                "spec_verify_ct": script["steps"],
+                "spec_num_proposed_drafts": 3 * script["steps"],
+                "spec_correct_drafts_histogram": histogram,
+            }
+            yield {"choices": [], "sglext": {"spec_tokens_details": details}}
+        usage = {"prompt_tokens": 7, "completion_tokens": given + script.get("silent", 0)}
+        yield {"choices": [], "usage": usage}
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: StubEngine
@@ -87,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if script.get("hang"):
             self.server.released.wait(30)
-        for event in self._events(script):
+        for event in self.server.events(script):
             line = f"data: {json.dumps(event)}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
@@ -95,34 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
-
-    def _events(self, script: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        given, due = 0, time.monotonic() + script.get("first", 0.0)
-        for place, tokens in enumerate(script["chunks"]):
-            time.sleep(max(0.0, due - time.monotonic()))
-            if place == 0:
-                yield {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
-            given += tokens
-            usage = {"prompt_tokens": 7, "completion_tokens": given}
-            text = self.server.text(tokens)
-            yield {"choices": [{"delta": {"content": text}, "finish_reason": None}], "usage": usage}
-            due += script.get("gap", 0.0)
-        if script.get("error"):
-            yield {"error": {"message": script["error"], "code": 500}}
-            return
-        if script.get("broken"):
-            return
-        yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-        if "steps" in script:
-            histogram = script["histogram"]
-            details = {
-                "spec_verify_ct": script["steps"],
-                "spec_num_proposed_drafts": 3 * script["steps"],
-                "spec_correct_drafts_histogram": histogram,
-            }
-            yield {"choices": [], "sglext": {"spec_tokens_details": details}}
-        usage = {"prompt_tokens": 7, "completion_tokens": given + script.get("silent", 0)}
-        yield {"choices": [], "usage": usage}
 
     def _answer(self, code: int, body: bytes) -> None:
         self.send_response(code)

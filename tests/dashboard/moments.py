@@ -1,4 +1,8 @@
-"""Moments of a recorded appliance, as the dashboard would have seen them then (see recorded.json)."""
+"""Moments of a recorded appliance, as the dashboard would have seen them then.
+
+recorded.json holds some minutes of the real one on two CPU cores: day 0 with the first traffic, the seconds between a
+draft's publication and its swap, the traffic after it, and an engine that was stopped by a signal.
+"""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from tide_cli.dashboard.panels import PANELS
 ROOT = Path(__file__).parents[2]
 SIZES = [(80, 24), (120, 40), (200, 60)]
 SAYS = {
-    "healthy": ["TIDE READY", "× plain", "15 min ago", "▲v"],
+    "healthy": ["TIDE READY", "× plain", "15 min ago", "▲v0001"],
     "degraded": ["TIDE DEGRADED", "The engine is not well: no token for"],
-    "day_0": ["nothing yet", "v0000"],
-    "swap": ["TIDE READY", "▲v"],
+    "day_0": ["TIDE READY", "1.00 × plain", "v0000 served"],
+    "swap": ["TIDE READY", "v0000 served, newest v0001"],
 }
 
 

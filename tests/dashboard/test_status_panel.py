@@ -29,7 +29,7 @@ def test_everything_is_there() -> None:
 
 
 def test_an_address_that_does_not_answer_is_said() -> None:
-    assert "not answering" in shown("day_0")
+    assert "not answering" in shown("day_0", state="STARTING")
     assert "not answering" not in shown("healthy")
 
 

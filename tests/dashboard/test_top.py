@@ -216,6 +216,8 @@ def test_the_supervisor_gone_and_back() -> None:
         top.feed.silence = 5.0
         text = await top.text()
         assert "No supervisor runs" in text
+        (alarm,) = [strip for strip in top.app.screen._compositor.render_strips() if "No supervisor" in strip.text]
+        assert next(iter(alarm)).style.color.name == "red"
         assert "READY" in text  # the last that was known
         top.feed.answer, top.feed.silence = running, 0.0
         assert "No supervisor" not in await top.text()

@@ -66,7 +66,9 @@ class Lines(Widget):
         self.refresh()
 
     def _strip(self, line: Text, width: int) -> Strip:
-        return Strip(line.render(self.app.console)).adjust_cell_length(width)
+        whole = line.copy()
+        whole.stylize_before(whole.style)  # which rich leaves out of a line that has no spans
+        return Strip(whole.render(self.app.console)).adjust_cell_length(width)
 
 
 def _look(lines: list[Text]) -> list[object]:

@@ -83,6 +83,8 @@ def main() -> int:
     """
     if len(sys.argv) > 1:
         bind_life(int(sys.argv[1]), int(signal.SIGTERM))
+    # until `run_with_signals` takes them over: an end in the middle of the way up leaves nothing behind either
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     settings = Settings(**json.load(sys.stdin))
     os.umask(0o077)
     try:
