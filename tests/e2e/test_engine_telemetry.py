@@ -24,6 +24,7 @@ from tide_cli.telemetry.prometheus import parse_page
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 TOKENS = 24
+MOST_STEPS = 3  # of the draft
 WITHIN = 30.0  # seconds; all of it is there after two looks of the supervisor
 
 
@@ -36,39 +37,50 @@ def until(found: Callable[[], Any]) -> Any:
     return value
 
 
+def idle_since(appliance: Appliance) -> int | None:
+    """The second after the newest row of the history, where nothing was generated in that."""
+    rows = read_history(appliance.state / "history.db", time.time() - 3, time.time() + 1, 1)
+    idle = rows and rows[-1].observed and rows[-1].observed.output == 0
+    return rows[-1].time + 1 if idle else None
+
+
 def test_figures_are_those_of_their_sources(appliance: Appliance, prompt_ids: list[list[int]]) -> None:
     engine = EngineClient("127.0.0.1", appliance.port)
     socket = appliance.state / "control.sock"
-    begun = int(time.time())
+    begun = until(lambda: idle_since(appliance))
     before = read_engine(engine.metrics_text())[1]
     answers = appliance.greedy(prompt_ids[:3], TOKENS, 3, "telemetry")
     infos = [answer["meta_info"] for answer in answers]
     output = sum(info["completion_tokens"] for info in infos)
-    prompts = sum(info["prompt_tokens"] for info in infos)
+    # SGLang counts what the last round of a request accepts beyond its end, too; and TIDE may ask for one token
+    beyond = 3 * MOST_STEPS + 1
 
     def counted() -> EngineCounters | None:
-        """SGLang's counters, once they have all of these tokens; TIDE may have asked for one of its own meanwhile."""
         now = read_engine(engine.metrics_text())[1]
         return now if now.output - before.output >= output else None
 
     after = until(counted)
-    assert after.output - before.output - output <= 1
-    assert 0 <= after.input - before.input - prompts <= 1
+    assert after.output - before.output <= output + beyond
+    assert 0 <= after.input - before.input - sum(info["prompt_tokens"] for info in infos) <= beyond
 
     def recorded() -> float | None:
-        rows = read_history(appliance.state / "history.db", begun - 1, time.time() + 1, 1)
+        rows = read_history(appliance.state / "history.db", begun, time.time() + 1, 1)
         told = sum(row.observed.output for row in rows if row.observed)
         return told if told >= output else None
 
-    assert until(recorded) - output <= 2  # the second before may be in it
+    assert until(recorded) <= output + beyond
 
-    status = ask(socket, "GET", "/v1/status")
+    def settled() -> dict[str, Any] | None:
+        """A status that says what SGLang's gauges say."""
+        status = ask(socket, "GET", "/v1/status")
+        gauges = read_engine(engine.metrics_text())[0]
+        told = {name: status["load"][name] for name in ("running", "queued", "kv_use")}
+        return status if told == {name: getattr(gauges, name) for name in told} else None
+
+    status = until(settled)
     rates = [info["completion_tokens"] / info["spec_verify_ct"] for info in infos]
     assert min(rates) - 0.5 <= status["load"]["acceptance_length"] <= max(rates) + 0.5
-    assert 0 < status["load"]["output_tok_s"] <= output
-    figures = read_engine(engine.metrics_text())[0]
-    assert (status["load"]["running"], status["load"]["queued"]) == (figures.running, figures.queued) == (0, 0)
-    assert status["load"]["kv_use"] == figures.kv_use
+    assert 0 < status["load"]["output_tok_s"] <= output + beyond
     assert 0 < status["load"]["ttft_ms"]["p50"] <= status["load"]["ttft_ms"]["p95"]
     assert 0 < status["load"]["itl_ms"]["p50"] <= status["load"]["itl_ms"]["p95"]
     assert status["devices"][0]["memory_total"] == psutil.virtual_memory().total

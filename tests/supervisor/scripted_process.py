@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,3 +113,5 @@ class ScriptedAppliance:
         end_family(lambda: find_family(Mark.of(self.paths.state)), grace=0)
         for table in Path("/dev/shm").glob(f"sglang_loads_{self.port}_*.shm"):
             table.unlink()
+        shutil.rmtree(self.paths.scratch, ignore_errors=True)  # a killed one leaves it, and the socket
+        self.paths.socket.unlink(missing_ok=True)

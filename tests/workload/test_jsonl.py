@@ -80,7 +80,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "absent.jsonl", "No such file"), (tmp_path, "Is a directory")):
+    for path, reason in ((tmp_path / "absent.jsonl", "No such file"), (tmp_path, "it is a folder")):
         with pytest.raises(UsageError) as caught:
             read_prompts(path)
         assert reason in caught.value.why

@@ -123,6 +123,8 @@ class TopApp(App[None]):
         self._drawn = (self._feed.latest, time.monotonic())
         if self._said is not None and time.monotonic() >= self._said[1]:
             self._said, self._wish = None, None
+        if len(self.query(Lines)) < len(PANELS) + 4:  # the screen is not there yet, or is being taken down
+            return
         bar = self.query_one("#alarms", Lines)
         wrong = len(alarms(self._now(), self.size.width, 1 if self.size.height < 32 else 3))
         bar.display, bar.styles.height = wrong > 0, wrong
