@@ -182,6 +182,8 @@ CONTRACTS: dict[str, tuple[Contract, ...]] = {
         Contract(f"{_RUNNER}.execute", "a graph's states, without the rows that fill it up",
                  ("hidden_states=output.hidden_states[:self.raw_num_token]",
                   "last_hidden_states=output.last_hidden_states[:self.raw_num_token]")),
+        Contract(f"{_GRAPHS}.capture_session", "target and draft share one pool: see around_verify",
+                 ("get_or_create_global_graph_memory_pool(",)),
         Contract(f"{_GRAPHS}.capture_one", "a graph's outputs stay where they are",
                  ("self._outputs[shape_key] = out",)),
         Contract(f"{_GRAPHS}.replay", "a replay overwrites them: they are copied before",

@@ -9,7 +9,7 @@ from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine import hook_points as points
 from tide_cli.engine.plugin import plain_round, speculation
-from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.capture import Capture, ForwardBatch
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.swap import DraftSwap
 
@@ -39,6 +39,7 @@ class _Parts:
         self.config = config
         self.swap: DraftSwap | None = None
         self.capture: Capture | None = None
+        self.before_verify: ForwardBatch | None = None  # of the round whose states are yet to come
         self.speculation: speculation.SpeculationControl | None = None
 
     def after_worker_init(self, result, worker, *args, **kwargs):
@@ -53,15 +54,18 @@ class _Parts:
         return result
 
     def around_forward(self, original, worker, batch, *args, **kwargs):
-        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+        prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
+        if prefill:
             self.speculation.before_prefill(batch.reqs)
         else:
             self.speculation.before_decode(batch.reqs)
         if self.capture is None:
             return original(worker, batch, *args, **kwargs)
         before = self.capture.before_forward(batch)
+        self.before_verify = None if prefill else before
         output = original(worker, batch, *args, **kwargs)
-        self.capture.after_forward(before, output)
+        if prefill:
+            self.capture.after_forward(before, output)
         return output
 
     def after_result(self, result, processor, batch, *args, **kwargs):
@@ -79,8 +83,15 @@ class _Parts:
 
     def around_verify(self, original, worker, batch, *args, **kwargs):
         if isinstance(batch.spec_info, plain_round.PlainInput):
-            return self.speculation.timed("verify", lambda: plain_round.decode(worker, batch))
-        return self.speculation.timed("verify", lambda: original(worker, batch, *args, **kwargs))
+            output = self.speculation.timed("verify", lambda: plain_round.decode(worker, batch))
+        else:
+            output = self.speculation.timed("verify", lambda: original(worker, batch, *args, **kwargs))
+        if self.before_verify is not None:
+            # Not at the round's end: target and draft share one pool of graph memory. Where the draft's graph was
+            # captured before the target's (every number of steps but the first), its replay may overwrite these.
+            before, self.before_verify = self.before_verify, None
+            self.capture.after_forward(before, output)
+        return output
 
     def around_draft(self, original, draft_worker, batch, *args, **kwargs):
         self.speculation.catch_up(batch)
