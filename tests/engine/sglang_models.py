@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from sglang.srt import runtime_context
@@ -38,7 +40,7 @@ def main(folder: Path) -> None:
     start_sglang(folder)
     torch.set_default_dtype(torch.bfloat16)
     targets = {name: target(name, known_targets()[name].shape) for name in CLASSES}
-    print(json.dumps({"targets": targets, "swap": swap()}))
+    print(json.dumps({"targets": targets, "swap": swap(), "ranks": two_ranks()}))
 
 
 def start_sglang(folder: Path) -> None:
@@ -114,7 +116,7 @@ def swap() -> dict[str, object]:
     for parameter in model.parameters():
         parameter.data.zero_()
     addresses = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
-    model.load_weights(weights().items())
+    model.load_weights(weights(torch.ones).items())
     return {
         "moved": [name for name, parameter in model.named_parameters() if parameter.data_ptr() != addresses[name]],
         "unwritten": [name for name, parameter in model.named_parameters() if not bool((parameter == 1).all())],
@@ -122,8 +124,30 @@ def swap() -> dict[str, object]:
     }
 
 
-def weights() -> dict[str, torch.Tensor]:
-    """A draft as SpecForge writes and TIDE stores it, all ones; its vocabulary is every fifth token of the target's."""
+def two_ranks() -> dict[str, bool]:
+    """Whether what two ranks of tensor parallelism load of a draft is, put together, the whole of it."""
+    whole = weights(torch.randn)
+    parts = []
+    for rank in (0, 1):
+        group = SimpleNamespace(world_size=2, rank_in_group=rank, ranks=[0, 1], cpu_group=None)
+        groups = dict.fromkeys(("tp_group", "attn_tp_group", "moe_tp_group"), group)
+        sizes = dict.fromkeys(("tp_size", "attn_tp_size", "moe_tp_size"), 2)
+        places = dict.fromkeys(("tp_rank", "attn_tp_rank", "moe_tp_rank"), rank)
+        with runtime_context.get_parallel().override(**groups, **sizes, **places):
+            model = LlamaForCausalLMEagle3(tiny())
+            model.load_weights(whole.items())
+        parts.append(dict(model.named_parameters()))
+    head = torch.cat([part["lm_head.weight"] for part in parts])
+    output = torch.cat([part["model.layers.0.self_attn.o_proj.weight"] for part in parts], dim=1)
+    return {
+        "head": torch.equal(head, whole["lm_head.weight"]),
+        "attention": torch.equal(output, whole["midlayer.self_attn.o_proj.weight"]),
+        "fc": all(torch.equal(part["model.fc.weight"], whole["fc.weight"]) for part in parts),
+    }
+
+
+def weights(make: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A draft as SpecForge writes and TIDE stores it; its vocabulary is every fifth token of the target's."""
     shapes = {
         "fc.weight": (64, 192),
         "midlayer.self_attn.q_proj.weight": (64, 128),
@@ -141,7 +165,7 @@ def weights() -> dict[str, torch.Tensor]:
     }
     own = torch.arange(64)
     chosen = own * 5
-    return {name: torch.ones(shape) for name, shape in shapes.items()} | {
+    return {name: make(shape) for name, shape in shapes.items()} | {
         "d2t": chosen - own,
         "t2d": torch.isin(torch.arange(320), chosen),
     }

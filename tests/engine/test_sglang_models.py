@@ -54,3 +54,7 @@ def test_a_swap_writes_every_weight_of_a_draft_but_the_embedding_in_place(built:
     assert built["swap"]["moved"] == []  # CUDA graphs hold these addresses
     assert built["swap"]["unwritten"] == ["model.embed_tokens.weight"]  # the target's own tensor
     assert built["swap"]["hot_token_ids"] == list(range(0, 320, 5))
+
+
+def test_each_rank_loads_its_part_of_a_draft(built: dict[str, Any]) -> None:
+    assert built["ranks"] == {"head": True, "attention": True, "fc": True}
