@@ -61,7 +61,7 @@ def test_a_draft_that_is_never_right_ends_in_plain_decoding(
     state = speculation(appliance)
     assert state["steps"] == 0
     assert state["acceptance"][0] < 0.2
-    assert "0 at batch size" in state["reason"]
+    assert "at batch size" in state["reason"]  # the switch itself, or what plain decoding promises since a swap
 
 
 def test_profile_measures_anew(appliance: Appliance) -> None:
