@@ -44,16 +44,26 @@ def idle_since(appliance: Appliance) -> int | None:
     return rows[-1].time + 1 if idle else None
 
 
+def streamed(appliance: Appliance, ids: list[int]) -> dict[str, Any]:
+    """The last part of a streamed answer."""
+    params = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+    request = {"input_ids": ids, "sampling_params": params, "stream": True, "rid": "telemetry-streamed"}
+    with appliance.http.stream("POST", "/generate", json=request) as answer:
+        *_, last, _ = [line for line in answer.iter_lines() if line.startswith("data:")]
+    return json.loads(last.removeprefix("data:"))
+
+
 def test_figures_are_those_of_their_sources(appliance: Appliance, prompt_ids: list[list[int]]) -> None:
     engine = EngineClient("127.0.0.1", appliance.port)
     socket = appliance.state / "control.sock"
     begun = until(lambda: idle_since(appliance))
     before = read_engine(engine.metrics_text())[1]
     answers = appliance.greedy(prompt_ids[:3], TOKENS, 3, "telemetry")
-    infos = [answer["meta_info"] for answer in answers]
+    # of a request that is not streamed SGLang tells no time between tokens
+    infos = [answer["meta_info"] for answer in [*answers, streamed(appliance, prompt_ids[3])]]
     output = sum(info["completion_tokens"] for info in infos)
     # SGLang counts what the last round of a request accepts beyond its end, too; and TIDE may ask for one token
-    beyond = 3 * MOST_STEPS + 1
+    beyond = len(infos) * MOST_STEPS + 1
 
     def counted() -> EngineCounters | None:
         now = read_engine(engine.metrics_text())[1]
@@ -109,19 +119,16 @@ def test_figures_are_those_of_their_sources(appliance: Appliance, prompt_ids: li
     engine.close()
 
 
-def test_acceptance_by_position_is_that_of_the_engine(appliance: Appliance) -> None:
-    """The supervisor asks the engine every ten seconds; one draft has been served since its start."""
+def test_the_draft_steps_in_force_are_the_engines(appliance: Appliance) -> None:
+    """The supervisor asks the engine every ten seconds."""
     engine = EngineClient("127.0.0.1", appliance.port)
 
     def the_same() -> dict[str, Any] | None:
         (state,) = engine.tide_states()
-        judged, accepted = state["speculation"]["judged"], state["speculation"]["accepted"]
-        rates = [round(hits / seen, 4) if seen else None for hits, seen in zip(accepted, judged, strict=True)]
         live = ask(appliance.state / "control.sock", "GET", "/v1/status")["live"]
-        return live if live["by_position"] == rates else None
+        told = (state["speculation"]["steps"], state["speculation"]["reason"])
+        return live if (live["draft_steps"], live["why"]) == told else None
 
     live = until(the_same)
-    assert live["by_position"][0] is not None
-    assert live["draft_steps"] in range(len(live["by_position"]) + 1)
-    assert live["why"]
+    assert all(rate is None or 0 <= rate <= 1 for rate in live["by_position"])
     engine.close()
