@@ -21,7 +21,7 @@ from tide_cli.telemetry.figures import EngineCounters, read_engine
 from tide_cli.telemetry.history import read_history
 from tide_cli.telemetry.prometheus import parse_page
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # the first one starts the engine
 
 TOKENS = 24
 MOST_STEPS = 3  # of the draft
