@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -274,8 +276,8 @@ def test_bad_usage_starts_nothing(
 
 def test_an_interruption_ends_real_engines(workload: Path, tmp_path: Path) -> None:
     """While the first engine is starting; what it wrote and every process of it is gone then."""
-    temporary = tmp_path / "t"
-    temporary.mkdir()
+    # not below tmp_path, which is too long for the name of a socket where tests run in two processes
+    temporary = Path(tempfile.mkdtemp(prefix="tide-test-"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDE_")}
     mark = f"STARTED_BY_TEST={tmp_path}"
     process = subprocess.Popen(
@@ -310,6 +312,7 @@ def test_an_interruption_ends_real_engines(workload: Path, tmp_path: Path) -> No
         for pid in _marked(mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _marked(mark: str) -> list[int]:

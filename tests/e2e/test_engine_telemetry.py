@@ -113,7 +113,7 @@ def test_figures_are_those_of_their_sources(appliance: Appliance, prompt_ids: li
     assert metrics["tide_spool_samples_total"] == spool["samples"]
     assert metrics["tide_spool_tokens_total"] == spool["tokens"]
     assert metrics["tide_served_draft_version"] == state["draft_version"]
-    assert (metrics["tide_ready"], metrics["tide_draft_on_trial"]) == (1, 0)
+    assert (metrics["tide_ready"], metrics["tide_draft_on_trial"]) == (1, status["live"]["on_trial"])
     assert history["rows"][-1]["version"] == state["draft_version"]
     assert history["rows"][-1]["dropped"] == sum(n for name, n in spool.items() if name.startswith("dropped_"))
     engine.close()
