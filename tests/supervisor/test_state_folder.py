@@ -144,7 +144,8 @@ def test_sglangs_processes_are_found_when_their_launcher_is_gone(tmp_path: Path)
     """They carry no mark: the title they give themselves lies where their environment was."""
     record = tmp_path / "children.json"
     titles = ["sglang::scheduler", "somebody"]
-    started = [f"subprocess.Popen([{title!r}, '-c', {SLEEPER!r}], executable=sys.executable)" for title in titles]
+    how = "executable=sys.executable, stdout=subprocess.DEVNULL"  # what they say must not come before their pids
+    started = [f"subprocess.Popen([{title!r}, '-c', {SLEEPER!r}], {how})" for title in titles]
     script = f"import subprocess, sys; print(*(p.pid for p in [{', '.join(started)}]), flush=True); input()"
     launcher = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
