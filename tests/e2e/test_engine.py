@@ -161,6 +161,22 @@ def test_a_swap_in_the_middle_of_streams_changes_no_token(
     appliance.tide("drafts", "use", "v0000")
 
 
+def test_a_swapped_in_draft_finds_no_prefix_of_the_one_before(
+    appliance: Appliance, prompt_ids: list[list[int]], tmp_path: Path
+) -> None:
+    def cached_tokens() -> int:
+        answer = appliance.generate(input_ids=prompt_ids[0], sampling_params={"temperature": 0, "max_new_tokens": 4})
+        return answer["meta_info"]["cached_tokens"]
+
+    version = publish(appliance, tmp_path, change=lambda name, tensor: tensor * 0.5 if "q_proj" in name else tensor)
+    cached_tokens()
+    assert cached_tokens() > 0
+    appliance.tide("drafts", "use", version_name(version))
+    assert [cached_tokens() > 0 for _ in range(2)] == [False, True]
+    appliance.tide("drafts", "use", "v0000")
+    assert cached_tokens() > 0
+
+
 def test_a_swap_of_the_vocabulary_changes_no_token_and_proposes_as_well(
     appliance: Appliance, model, prompt_ids: list[list[int]], plain_outputs: list[list[int]], tmp_path: Path
 ) -> None:

@@ -75,8 +75,9 @@ class Scheduler:
             spec_verify_ct=2,
             spec_num_correct_drafts=1,
             routing_key="shop" if rid == "a" else None,
+            tide_draft=5,
         )
-        self.capture.after_result([req], draft_version=5)
+        self.capture.after_result([req])
 
     def write(self) -> list:
         """Let the capture thread's work be done, here."""

@@ -105,6 +105,21 @@ def test_map_head_and_the_workers_copy_change_together_and_in_place(engine: Simp
     assert places == [tensor.data_ptr() for tensor in (engine.worker.hot_token_id, engine.model.lm_head.weight)]
 
 
+def test_each_version_has_prefixes_of_its_own(engine: SimpleNamespace) -> None:
+    def came_in(extra_key: str | None = None) -> SimpleNamespace:
+        engine.swap.begin(req := SimpleNamespace(extra_key=extra_key))
+        return req
+
+    before, tenants = came_in(), [came_in("a"), came_in("b")]
+    ask(engine, 1)
+    after = came_in()
+    ask(engine, 0)
+    assert (before.tide_draft, after.tide_draft, came_in().tide_draft) == (0, 1, 0)
+    assert len({req.extra_key for req in (before, after, *tenants)}) == 4
+    assert came_in().extra_key == before.extra_key  # what v0000 left is good again
+    assert came_in("a").extra_key == tenants[0].extra_key
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -10,6 +10,7 @@ from spool_traffic import is_of, prefix_rows
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.recovery import scan
 from tide_cli.spool.writer import SpoolWriter
+from tide_cli.telemetry.totals import served_requests
 
 SYSTEM = [9, 8, 7, 6, 5, 4, 3, 2, 1, 2]
 
@@ -38,7 +39,7 @@ def stored(reader: SpoolReader) -> list[tuple]:
     return [(info.prefix_missing, info.tokens, info.reused, info.pages) for info in reader.samples()[::-1]]
 
 
-def test_turns_of_a_conversation_share_their_pages(open_writer, open_reader, talk):
+def test_turns_of_a_conversation_share_their_pages(open_writer, open_reader, talk, folder):
     writer, text, texts = open_writer(pages=40, max_sample_tokens=64), list(SYSTEM), []
     for turn in range(5):  # each turn: 2 tokens of the user's, 3 generated; all before it is cached
         cached = len(text) if turn else 0
@@ -55,6 +56,9 @@ def test_turns_of_a_conversation_share_their_pages(open_writer, open_reader, tal
     assert (len(pages), len(set(pages))) == (33, 12)
     assert reader.totals() == {"samples": 5, "tokens": 15 + 4 * 5, "reused_tokens": 15 + 20 + 25 + 30}
     assert writer._pages.free == 40 - 12
+    # the figures of each count, however much of its prompt was cached: what drafts are judged by
+    seen = served_requests(folder, after=1)
+    assert [(one.id, one.version, one.tokens, one.steps) for one in seen] == [(n, 0, 1, 1) for n in range(2, 6)]
 
 
 @pytest.mark.parametrize("cached", range(1, 12))

@@ -76,7 +76,7 @@ class DriftDecision:
 
 
 def observe(state: DriftState, rules: DriftRules, *, tokens: float, steps: float) -> tuple[DriftState, DriftDecision]:
-    """One observation: completion tokens and verify steps of uncached requests served with the same draft.
+    """One observation: completion tokens and verify steps of requests served with the same draft.
 
     After a fall both averages begin anew: the new level is what the next fall is measured from.
     """

@@ -1,12 +1,12 @@
 """Whether a draft that was put into service keeps its promise, or the version before it comes back.
 
-Watched is live acceptance length on requests that the engine had not cached: cached ones carry the old draft's states.
-A version is taken back when its length lies more than the margin below both the version before it and the gate's
-forecast, each at the upper end of a one-sided confidence interval. Both, because either alone misleads: below the
-forecast and above the old draft is still a gain, and below the old draft as forecast means that the traffic has become
-harder to draft. It is looked at whenever the tokens watched have doubled, and the error that the confidence allows is
-shared among these looks, so that looking often does not make a false alarm likelier. Once enough has been seen the
-version is trusted, and later losses are the drift policy's business.
+Watched is live acceptance length on requests that came in since the swap. A version is taken back when its length lies
+more than the margin below both the version before it and the gate's forecast, each at the upper end of a one-sided
+confidence interval. Both, because either alone misleads: below the forecast and above the old draft is still a gain,
+and below the old draft as forecast means that the traffic has become harder to draft. It is looked at whenever the
+tokens watched have doubled, and the error that the confidence allows is shared among these looks, so that looking often
+does not make a false alarm likelier. Once enough has been seen the version is trusted, and later losses are the drift
+policy's business.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RollbackDecision:
 
 
 def observe(watch: Watch, rules: RollbackRules, *, tokens: float, steps: float) -> tuple[Watch, RollbackDecision]:
-    """One more observation of the watched version: completion tokens and verify steps of uncached requests."""
+    """One more observation of the watched version: completion tokens and verify steps."""
     watch = replace(watch, live=watch.live.add(tokens, steps))
     live = watch.live
     due = live.tokens >= max(rules.first_tokens, 2 * watch.looked_at) or live.tokens >= rules.last_tokens

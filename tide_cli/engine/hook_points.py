@@ -91,6 +91,11 @@ STATE_READBACK = HookPoint(
     ("self", "state"),
     "swap: report the served draft version on /server_info",
 )
+PREFIX_NAMESPACE = HookPoint(
+    "sglang.srt.managers.scheduler.Scheduler._maybe_namespace_elastic_radix_cache",
+    ("self", "req"),
+    "swap: no prefix that another draft has cached",
+)
 FILL_IDS = HookPoint(
     "sglang.srt.managers.schedule_batch.Req.get_fill_ids", ("self",), "capture: the token ids of a prefill"
 )
@@ -163,6 +168,7 @@ SPECULATION = (
     RESULT_DECODE,
     UPDATE_HANDLERS,
     STATE_READBACK,
+    PREFIX_NAMESPACE,
     FILL_IDS,
     REQUEST,
 )

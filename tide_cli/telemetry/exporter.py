@@ -107,7 +107,7 @@ def _speculation(status: Status) -> Iterator[Metric]:
     )
     yield _gauge(
         "tide_served_acceptance_length",
-        "the same of the served draft since it is served, requests with a cached prompt left out",
+        "the same of the served draft, over finished requests that came in since it is served",
         live["acceptance_length"],
     )
     yield _gauges(

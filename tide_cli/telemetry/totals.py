@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A prefix-cache hit carries the states of whichever draft was served when it was computed: a request counts only if at
-# most this part of its prompt came from there.
-_MOST_CACHED = 0.25
-
 
 @dataclass(frozen=True)
 class ServedRequest:
@@ -28,11 +24,10 @@ class ServedRequest:
 
 
 def served_requests(folder: Path, after: int) -> list[ServedRequest]:
-    """Requests with ids above `after` whose prompt was computed and not cached, oldest first."""
+    """Requests with ids above `after`, oldest first. `version` is the draft served when a request came in."""
     query = (
         "select id, draft_version, verify_steps + accepted, verify_steps, domain from samples"
-        " where id > ? and verify_steps > 0"
-        f" and cut = 0 and reused + prefix_missing <= {_MOST_CACHED} * prompt_tokens order by id"
+        " where id > ? and verify_steps > 0 and cut = 0 order by id"
     )
     return [ServedRequest(*row) for row in _select(folder, query, (after,))]
 

@@ -151,10 +151,10 @@ class Capture:
         starts = before.starts if isinstance(before.starts, torch.Tensor) else None
         self._put(Rows(before, self._staging.copy(aux=aux, final=final, accept_lens=accept_lens, starts=starts)))
 
-    def after_result(self, reqs, draft_version: int) -> None:
+    def after_result(self, reqs) -> None:
         for req in reqs:
             if req.finished() and not req.rid.startswith(OWN_REQUEST_PREFIXES):
-                self._put(_finished(req, draft_version))
+                self._put(_finished(req))
 
     def counters(self) -> dict[str, int | str]:
         return self._writer.counters() | ({"failure": self._failure} if self._failure else {})
@@ -313,7 +313,7 @@ def is_chosen(rid: str, share: float) -> bool:
     return int.from_bytes(hashlib.blake2b(rid.encode(), digest_size=8).digest(), "big") < share * 2**64
 
 
-def _finished(req, draft_version: int) -> Finished:
+def _finished(req) -> Finished:
     prompt = list(req.origin_input_ids)
     # where the number of draft steps is chosen for each round, SGLang's counts mix them; these are of the largest one
     rounds, correct = getattr(req, "tide_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
@@ -321,7 +321,7 @@ def _finished(req, draft_version: int) -> Finished:
         rid=req.rid,
         tokens=prompt + list(req.output_ids_through_stop),
         prompt_tokens=len(prompt),
-        draft_version=draft_version,
+        draft_version=req.tide_draft,
         verify_steps=rounds,
         correct_drafts=round(correct),
         aborted=isinstance(req.finished_reason, FINISH_ABORT),

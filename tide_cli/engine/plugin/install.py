@@ -30,6 +30,7 @@ def install(config: EngineConfig) -> None:
     HookRegistry.register(points.RESULT_DECODE.target, parts.after_decode_result, HookType.AFTER)
     HookRegistry.register(points.UPDATE_HANDLERS.target, parts.after_update_handlers, HookType.AFTER)
     HookRegistry.register(points.STATE_READBACK.target, parts.after_state_readback, HookType.AFTER)
+    HookRegistry.register(points.PREFIX_NAMESPACE.target, parts.after_prefix_namespace, HookType.AFTER)
 
 
 class _Parts:
@@ -70,7 +71,7 @@ class _Parts:
 
     def after_result(self, result, processor, batch, *args, **kwargs):
         if self.capture is not None:
-            self.capture.after_result(batch.reqs, self.swap.version)
+            self.capture.after_result(batch.reqs)
         return result
 
     def after_decode_result(self, result, processor, batch, output, *args, **kwargs):
@@ -116,6 +117,11 @@ class _Parts:
         if self.capture is not None:
             handlers["tide_erase"] = self.capture.erase_handler()
         return handlers
+
+    def after_prefix_namespace(self, result, scheduler, req):
+        if self.swap is not None:
+            self.swap.begin(req)
+        return result
 
     def after_state_readback(self, result, controller, state):
         if self.swap is not None:

@@ -4,8 +4,11 @@ The scheduler runs the handler between two steps, so no request is paused. Every
 the first byte is written. The draft's embedding is the target's own tensor and is never written. The vocabulary map
 was copied by the worker at its start; the copy is written in place, together with the head whose rows it names, since
 CUDA graphs hold that very tensor. What was proposed before a change of map and not yet verified is read with the new
-one: one round's proposals miss. Cached draft KV stays that of the old draft. Output stays exact (the target verifies),
-acceptance recovers as the cache turns over.
+one: one round's proposals miss. Output stays exact: the target verifies.
+
+What a draft has cached of a prompt is of no use to another one, and live figures of the new draft would rest on the old
+one's states for as long as a common system prompt stays in use. Each version therefore has a prefix cache of its own:
+after a swap a prefix is computed once more. Requests that run through a swap keep what they have.
 """
 
 from __future__ import annotations
@@ -37,6 +40,12 @@ class DraftSwap:
         self._validated: tuple[int, dict[str, torch.Tensor]] | None = None
         self._refusal: str | None = None
         self._seconds: float | None = None
+
+    def begin(self, req) -> None:
+        """A request comes in: it is counted for the version served now, and finds and leaves that one's prefixes."""
+        req.tide_draft = self.version
+        # in front: SGLang looks for a LoRA adapter's id at the end
+        req.extra_key = f"tide_draft={self.version}" + (f"|{req.extra_key}" if req.extra_key else "")
 
     def update_handler(self):
         from sglang.srt.managers.scheduler_components.internal_state import _UpdateHandler
