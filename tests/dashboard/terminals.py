@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pexpect
@@ -35,6 +36,10 @@ class Terminal:
 
     def pid(self) -> int:
         """Of the command."""
+        raise NotImplementedError
+
+    def hang_up(self) -> None:
+        """The terminal goes, as with a broken ssh connection."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -82,8 +87,13 @@ class Tmux(Terminal):
     def pid(self) -> int:
         return int(self._tmux("display-message", "-p", "#{pane_pid}"))
 
+    def hang_up(self) -> None:
+        self._tmux("kill-pane")
+
     def close(self) -> None:
-        self._tmux("kill-server")
+        if self._socket.exists():
+            with suppress(subprocess.CalledProcessError):  # gone with its last pane
+                self._tmux("kill-server")
 
 
 class Emulator(Terminal):
@@ -117,6 +127,10 @@ class Emulator(Terminal):
 
     def pid(self) -> int:
         return int(self._child.pid)
+
+    def hang_up(self) -> None:
+        with Path(os.devnull).open("rb+") as nothing:
+            os.dup2(nothing.fileno(), self._child.child_fd)
 
     def close(self) -> None:
         self._child.kill(signal.SIGKILL)

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import psutil
 import pytest
 from scripted_process import ROOT, SCRIPTED, ScriptedAppliance
-from terminals import Terminal
+from terminals import WITHIN, Terminal
 
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.journal import read_events
@@ -99,6 +100,19 @@ def test_its_own_crash_leaves_everything_as_it_is(appliance: ScriptedAppliance, 
     os.kill(shown.pid(), signal.SIGKILL)
     after = appliance.until(lambda status: status["children"]["engine"]["state"] == "READY")["children"]
     assert {name: child["pid"] for name, child in after.items()} == {n: child["pid"] for n, child in before.items()}
+
+
+def test_it_ends_with_its_terminal(appliance: ScriptedAppliance, terminal: Open) -> None:
+    appliance.up()
+    shown = terminal(*top(appliance))
+    shown.until("TIDE READY")
+    process = psutil.Process(shown.pid())
+    shown.hang_up()
+    deadline = time.monotonic() + WITHIN
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # a zombie: the test's own child
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert appliance.status()["state"] == "READY"
 
 
 def up(appliance: ScriptedAppliance, terminal: Open) -> Terminal:
