@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from commands import tide
 
 
@@ -26,3 +27,25 @@ def test_not_running_names_the_folder(tmp_path: Path) -> None:
 def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     done = tide("paths", "--json", TIDE_STATE_DIR="", XDG_STATE_HOME=str(tmp_path))
     assert f'"state": "{tmp_path}/tide"' in done.stdout
+
+
+@pytest.mark.parametrize("command", [["up"], ["ps"], ["down"], ["status"], ["drafts", "use", "1"], ["plan"]])
+def test_folders_too_long_for_a_socket_are_refused_before_anything_starts(command: list[str], tmp_path: Path) -> None:
+    """The kernel takes 107 bytes; what is beyond them would end the supervisor when it opens its control socket."""
+    state, temporary = tmp_path / ("s" * 100), tmp_path / ("t" * 100)
+    temporary.mkdir()
+    done = tide(*command, "--state-dir", state, TMPDIR=str(temporary))
+    assert done.returncode == 2
+    what, remedy = done.stderr.splitlines()
+    assert "at most 107 bytes" in what
+    assert "TMPDIR" in remedy
+    assert not state.exists()
+    assert not any(temporary.iterdir())
+
+
+def test_a_long_temporary_folder_is_of_no_account_beside_a_short_state_folder(tmp_path: Path) -> None:
+    temporary = tmp_path / ("t" * 100)
+    temporary.mkdir()
+    state = Path("/tmp/tide-short")  # nothing is written there
+    assert tide("ps", "--state-dir", state, TMPDIR=str(temporary)).returncode == 3
+    assert not state.exists()
