@@ -11,6 +11,7 @@ from scripted_engine import ScriptedEngine
 from tide_cli.demo.chat import Answer, ChatClient, acceptance_length
 from tide_cli.demo.measure import Measurement, compare, measure, median
 from tide_cli.demo.traffic import Traffic
+from tide_cli.engine.client import EngineClient
 from tide_cli.errors import TideError
 from tide_cli.workload.generator import generate
 from tide_cli.workload.prompt import Prompt
@@ -51,6 +52,8 @@ def test_an_absent_engine_is_an_error_for_people(engine: ScriptedEngine) -> None
     with pytest.raises(TideError, match="does not answer"):
         client.ask(PROMPTS[0], 96, captured=True)
     client.close()
+    with pytest.raises(TideError, match="does not empty its prefix cache"):
+        EngineClient("127.0.0.1", 9).flush_cache()
 
 
 def test_a_pass_sends_every_prompt_once_and_so_many_at_a_time(engine: ScriptedEngine, chat: ChatClient) -> None:
@@ -85,6 +88,7 @@ def test_drafts_are_compared_in_turns_each_on_an_empty_cache(engine: ScriptedEng
     result = compare(
         chat,
         use_draft,
+        EngineClient(*engine.server_address).flush_cache,
         [0, 3],
         PROMPTS,
         concurrency=2,
@@ -106,6 +110,7 @@ def test_one_draft_alone_is_measured_too(engine: ScriptedEngine, chat: ChatClien
     result = compare(
         chat,
         lambda version: None,
+        lambda: None,
         [2],
         PROMPTS,
         concurrency=2,

@@ -17,7 +17,7 @@ import psutil
 
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.engine.client import EngineClient
-from tide_cli.errors import NotRunningError, TideError, UsageError, reason
+from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.settings import Settings, load_settings
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
@@ -32,7 +32,6 @@ _PORTS = range(20000, 30000)  # below those that the kernel gives to outgoing co
 _LOOK_EVERY = 0.5  # seconds between two looks at the status
 _LONGEST_SILENCE = 120.0  # seconds a living supervisor may leave unanswered
 _MARGIN = 30.0  # seconds beyond the children's own bound until the supervisor is killed
-_FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
 _SPOOL_SIZE = 512 * 2**20  # bytes; a measurement stores little, and takes the whole size at once
 
 
@@ -114,11 +113,7 @@ class Appliance:
 
     def flush_cache(self) -> None:
         """Empty the prefix cache, as soon as no request is running. Raises TideError."""
-        try:
-            answer = httpx.post(f"{self.url}/flush_cache?timeout={_FLUSH_TIMEOUT}", timeout=60, trust_env=False)
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
-            raise TideError("the engine does not empty its prefix cache", why=reason(error)) from None
+        self.engine.flush_cache()
 
     def metrics(self) -> dict[str, float]:
         """Name to value of the engine's Prometheus page; empty where it does not answer at the moment."""

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 import httpx
 
+from tide_cli.bench.client import NOT_CAPTURED
 from tide_cli.errors import TideError, reason
 from tide_cli.workload.prompt import Prompt
 
-# The engine's plugin leaves requests out of the capture whose id starts so.
-_NOT_CAPTURED = "tide-measure-"
 _REQUEST_TIMEOUT = 600.0  # seconds: on a slow machine a queue of requests takes its time
-_FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ class ChatClient:
             "return_meta_info": True,
         }
         if not captured:
-            request["rid"] = _NOT_CAPTURED + uuid.uuid4().hex
+            request["rid"] = NOT_CAPTURED + uuid.uuid4().hex
         started = time.monotonic()
-        answer = self._post("/v1/chat/completions", request)
+        answer = self._post(request)
         seconds = time.monotonic() - started
         try:
             meta = answer["choices"][0]["meta_info"]
@@ -68,15 +66,11 @@ class ChatClient:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TideError("the engine's answer lacks its figures", why=repr(error)) from None
 
-    def flush_cache(self) -> None:
-        """Empty the prefix cache, as soon as no request is running. Raises TideError."""
-        self._post(f"/flush_cache?timeout={_FLUSH_TIMEOUT}", None)
-
-    def _post(self, path: str, request: dict[str, object] | None) -> dict[str, list]:
+    def _post(self, request: dict[str, object]) -> dict[str, list]:
         try:
-            answer = self._http.post(path, json=request)
+            answer = self._http.post("/v1/chat/completions", json=request)
         except httpx.HTTPError as error:
             raise TideError("the engine does not answer", why=reason(error)) from None
         if answer.status_code != 200:
             raise TideError(f"the engine refused a request ({answer.status_code})", why=answer.text.strip()[:300])
-        return answer.json() if request is not None else {}
+        return answer.json()

@@ -29,6 +29,7 @@ class Measurement:
 def compare(
     chat: ChatClient,
     use_draft: Callable[[int], None],
+    flush_cache: Callable[[], None],
     versions: Sequence[int],
     prompts: Sequence[Prompt],
     *,
@@ -40,8 +41,8 @@ def compare(
 ) -> dict[int, Measurement]:
     """Measure each version `rounds` times, in alternating order, and take the medians. The last one stays in use.
 
-    use_draft: puts a version into the engine and returns when it is there. say: gets each pass's result; progress: how
-    far a pass has come. Raises TideError.
+    use_draft: puts a version into the engine and returns when it is there; flush_cache: empties its prefix cache. say:
+    gets each pass's result; progress: how far a pass has come. Raises TideError.
     """
     passes: dict[int, list[Measurement]] = {version: [] for version in versions}
     for number in range(rounds):
@@ -51,7 +52,7 @@ def compare(
             name = f"round {number + 1} of {rounds}, v{version:04d}"
             use_draft(version)
             # what is cached holds the draft states of the version before, and would spare the prefill
-            chat.flush_cache()
+            flush_cache()
             measured = measure(chat, prompts, concurrency, max_tokens, partial(_tell, progress, name, len(prompts)))
             passes[version].append(measured)
             say(f"{name}: acceptance length {measured.acceptance_length:.2f}, {measured.output_tok_s:.1f} tok/s")

@@ -112,6 +112,7 @@ class _Demo:
         measured = compare(
             self._chat,
             self._appliance.use_draft,
+            self._appliance.flush_cache,
             versions,
             prompts,
             concurrency=self._options.concurrency,

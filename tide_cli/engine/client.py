@@ -16,6 +16,7 @@ _PROBE_ID = "tide-probe"
 
 _MEASURED_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _MEASURED_TOKENS = 32  # eight rounds for each of 0…3 draft steps where nothing is accepted, half of that where much is
+_FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
 
 
 class EngineClient:
@@ -146,5 +147,12 @@ class EngineClient:
         return answer.text
 
     def flush_cache(self) -> None:
-        """Empty the prefix cache: no draft is judged on another one's cached states. Raises httpx.HTTPError."""
-        self._http.post("/flush_cache").raise_for_status()
+        """Empty the prefix cache, as soon as no request is running: no draft is judged on another one's cached states.
+
+        Raises TideError.
+        """
+        try:
+            answer = self._http.post("/flush_cache", params={"timeout": _FLUSH_TIMEOUT}, timeout=2 * _FLUSH_TIMEOUT)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            raise TideError("the engine does not empty its prefix cache", why=reason(error)) from None
