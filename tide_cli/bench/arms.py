@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 from tide_cli.bench.client import Answer, send_all
 from tide_cli.bench.engines import Appliance, bench_settings, running
 from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.hardware.cores import format_cores
@@ -114,6 +116,24 @@ def send(
         appliance.watch(_ready)  # an engine that has ended says why
         raise TideError("not one request was answered", why=answers[0].error)
     return answers
+
+
+@contextmanager
+def warm_engines(
+    wanted: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any], first: Request, at_once: int, progress: Progress
+) -> Iterator[dict[str, Appliance]]:
+    """Engines that can be measured, by name, beside which nothing is trained; nothing is left of them afterwards.
+
+    wanted, common: settings of each and of all; first: the request they are warmed up with; at_once: requests that will
+    run side by side. Raises TideError or UsageError.
+    """
+    with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
+        arms = Arms(Path(folder), {"training": False, **common, "max_running_requests": max(8, at_once)}, interrupts)
+        progress.say("starting an engine" if len(wanted) == 1 else f"starting {len(wanted)} engines")
+        with arms.standing(wanted) as appliances:
+            for appliance in appliances.values():
+                warm_up(appliance, first)
+            yield appliances
 
 
 def warm_up(appliance: Appliance, request: Request) -> None:

@@ -6,17 +6,14 @@ nothing is trained. Both prefix caches are emptied before each pass.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.arms import Arms, send, warm_up
+from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.figures import pass_figures
-from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns, ratios
@@ -37,26 +34,21 @@ class CaptureBench:
     def run(self, progress: Progress) -> dict[str, Any]:
         """`capture_figures`. Nothing is left behind. Raises TideError or UsageError."""
         rounds: list[dict[str, list[Answer]]] = []
-        common = {"training": False, "speculation": "on", **self.settings}
-        common["max_running_requests"] = max(8, self.concurrency)
-        with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
-            arms = Arms(Path(folder), common, interrupts)
-            progress.say("starting two engines")
-            with arms.standing({ON: {"capture": True}, OFF: {"capture": False}}) as appliances:
-                for appliance in appliances.values():
-                    warm_up(appliance, self.requests[0])
+        wanted = {ON: {"capture": True}, OFF: {"capture": False}}
+        common = {"speculation": "on", **self.settings}
+        with warm_engines(wanted, common, self.requests[0], self.concurrency, progress) as appliances:
 
-                def turn(name: str) -> list[Answer]:
-                    appliances[name].flush_cache()
-                    return send(appliances[name], self.requests, self.concurrency, captured=True)
+            def turn(name: str) -> list[Answer]:
+                appliances[name].flush_cache()
+                return send(appliances[name], self.requests, self.concurrency, captured=True)
 
-                contestants = {name: lambda name=name: turn(name) for name in (ON, OFF)}
-                for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
-                    rounds.append(results)
-                    rates = {name: pass_figures(answers)["output_tok_s"] for name, answers in results.items()}
-                    progress.say(f"  round {len(rounds)} of {self.rounds}: {rates[ON]:.1f} and {rates[OFF]:.1f} tok/s")
-                    progress.tick(len(rounds), self.rounds)
-                stored = appliances[ON].status()["spool"]
+            contestants = {name: lambda name=name: turn(name) for name in (ON, OFF)}
+            for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
+                rounds.append(results)
+                rates = {name: pass_figures(answers)["output_tok_s"] for name, answers in results.items()}
+                progress.say(f"  round {len(rounds)} of {self.rounds}: {rates[ON]:.1f} and {rates[OFF]:.1f} tok/s")
+                progress.tick(len(rounds), self.rounds)
+            stored = appliances[ON].status()["spool"]
         return capture_figures(rounds) | {
             "concurrency": self.concurrency,
             "stored_tokens": stored.get("tokens", 0),

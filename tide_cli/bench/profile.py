@@ -7,19 +7,16 @@ the two round times; measured is the ratio of the output rates while all streams
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from tide_cli.bench.arms import Arms, send, warm_up
+from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance
 from tide_cli.bench.figures import acceptance_length, whole
-from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns, ratios
@@ -43,26 +40,21 @@ class ProfileBench:
     def run(self, progress: Progress) -> dict[str, Any]:
         """`profile_figures`. Nothing is left behind. Raises TideError or UsageError."""
         measured: dict[int, list[Passes]] = {batch: [] for batch in self.batches}
-        common = {"training": False, "capture": False, "speculation": "auto", **self.settings}
-        common["max_running_requests"] = max(8, *self.batches)
-        with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
-            arms = Arms(Path(folder), common, interrupts)
-            progress.say("starting an engine")
-            with arms.standing({"engine": {}}) as appliances:
-                appliance = appliances["engine"]
-                warm_up(appliance, self.requests[0])
-                progress.say("measuring round times")
-                profile = appliance.engine.measure()
-                steps = max(row["steps"] for row in profile["rounds"])
-                for place, batch in enumerate(self.batches):
-                    contestants = {
-                        PLAIN: lambda batch=batch: self._pass(appliance, batch, 0),
-                        SPECULATING: lambda batch=batch: self._pass(appliance, batch, steps),
-                    }
-                    measured[batch] += in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic)
-                    progress.tick(place + 1, len(self.batches))
-                    progress.say(f"  {batch} at a time: done")
-                appliance.engine.set_state(tide_steps=_AS_THE_POLICY_SAYS)
+        common = {"capture": False, "speculation": "auto", **self.settings}
+        with warm_engines({"engine": {}}, common, self.requests[0], max(self.batches), progress) as appliances:
+            appliance = appliances["engine"]
+            progress.say("measuring round times")
+            profile = appliance.engine.measure()
+            steps = max(row["steps"] for row in profile["rounds"])
+            for place, batch in enumerate(self.batches):
+                contestants = {
+                    PLAIN: lambda batch=batch: self._pass(appliance, batch, 0),
+                    SPECULATING: lambda batch=batch: self._pass(appliance, batch, steps),
+                }
+                measured[batch] += in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic)
+                progress.tick(place + 1, len(self.batches))
+                progress.say(f"  {batch} at a time: done")
+            appliance.engine.set_state(tide_steps=_AS_THE_POLICY_SAYS)
         return profile_figures(profile, measured)
 
     def _pass(self, appliance: Appliance, batch: int, steps: int) -> list[Answer]:

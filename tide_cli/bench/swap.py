@@ -19,11 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tide_cli.bench.arms import Arms, send, warm_up
+from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance
 from tide_cli.bench.figures import percentile
-from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns
@@ -57,30 +56,26 @@ class SwapBench:
         """`swap_figures`. Nothing is left behind. Raises TideError or UsageError."""
         rounds: list[dict[str, SwapPass]] = []
         streams = len(self.requests)
-        common = {"training": False, "speculation": "on", "capture": False, **self.settings}
-        with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
-            arms = Arms(Path(folder), {**common, "max_running_requests": max(8, streams)}, interrupts)
-            progress.say("starting an engine")
-            with arms.standing({"engine": {}}) as appliances:
-                appliance = appliances["engine"]
-                warm_up(appliance, self.requests[0])
-                versions = _two_drafts(DraftStore(appliance.settings.paths.drafts))
+        common = {"speculation": "on", "capture": False, **self.settings}
+        with warm_engines({"engine": {}}, common, self.requests[0], streams, progress) as appliances:
+            appliance = appliances["engine"]
+            versions = _two_drafts(DraftStore(appliance.settings.paths.drafts))
 
-                def turn(swapping: bool) -> SwapPass:
-                    appliance.use_draft(versions[0])
-                    appliance.flush_cache()
-                    if not swapping:
-                        return SwapPass(send(appliance, self.requests, streams, captured=False))
-                    with _swapping(appliance, versions, self.every) as (swaps, failures):
-                        answers = send(appliance, self.requests, streams, captured=False)
-                    return SwapPass(answers, swaps, failures)
+            def turn(swapping: bool) -> SwapPass:
+                appliance.use_draft(versions[0])
+                appliance.flush_cache()
+                if not swapping:
+                    return SwapPass(send(appliance, self.requests, streams, captured=False))
+                with _swapping(appliance, versions, self.every) as (swaps, failures):
+                    answers = send(appliance, self.requests, streams, captured=False)
+                return SwapPass(answers, swaps, failures)
 
-                contestants = {QUIET: lambda: turn(False), SWAPS: lambda: turn(True)}
-                for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
-                    rounds.append(results)
-                    words = f"{len(results[SWAPS].swaps)} swaps under {streams} streams"
-                    progress.say(f"  round {len(rounds)} of {self.rounds}: {words}")
-                    progress.tick(len(rounds), self.rounds)
+            contestants = {QUIET: lambda: turn(False), SWAPS: lambda: turn(True)}
+            for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
+                rounds.append(results)
+                words = f"{len(results[SWAPS].swaps)} swaps under {streams} streams"
+                progress.say(f"  round {len(rounds)} of {self.rounds}: {words}")
+                progress.tick(len(rounds), self.rounds)
         return swap_figures(rounds) | {"streams": streams}
 
 
