@@ -72,6 +72,19 @@ def test_a_draft_at_its_ceiling_is_trained_ever_less_often():
     assert ask(state, state.trained_at + 6000)
 
 
+def test_a_refusal_right_after_a_shift_makes_nothing_slower():
+    """Neither that of the cycle during which acceptance fell, nor that of the one which the fall began."""
+    running = cycle_began(TriggerState(barren=2), total_tokens=6000, now=0)
+    refused = cycle_ended(drifted(running, "acceptance has fallen"), published=False)
+    assert ask(refused, 6500) == "acceptance has fallen; 500 new tokens stored"
+    refused = cycle_ended(cycle_began(refused, total_tokens=6500, now=0), published=False)
+    assert ask(refused, 12_499) is None
+    assert ask(refused, 12_500) == "6000 new tokens stored, 6000 start a cycle"
+    refused = cycle_ended(cycle_began(refused, total_tokens=12_500, now=0), published=False)
+    assert ask(refused, 18_500) is None  # by now there was enough to learn from
+    assert ask(refused, 24_500)
+
+
 def test_patience_holds_for_time_as_well():
     state = TriggerState(barren=1)
     assert ask(state, 1000, now=1199) is None
@@ -87,7 +100,10 @@ def test_an_emptied_spool_starts_at_nothing(trained_at: int, total: int):
     assert new_tokens(TriggerState(trained_at=trained_at), total) == expected >= 0
 
 
-@given(st.builds(TriggerState, amounts, st.floats(0, 1e9), st.integers(0, 99), st.none() | st.text()), amounts)
+@given(
+    st.builds(TriggerState, amounts, st.floats(0, 1e9), st.integers(0, 99), st.none() | st.text(), st.booleans()),
+    amounts,
+)
 def test_the_state_survives_json(state: TriggerState, total: int):
     again = TriggerState.from_json(json.loads(json.dumps(state.to_json())))
     assert again == state

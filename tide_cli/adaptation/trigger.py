@@ -33,13 +33,14 @@ class TriggerState:
 
     barren: cycles in a row that brought no new version. A draft at its ceiling would else be trained for ever, to no
     end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
-    last cycle began, in words; it starts a cycle by itself.
+    last cycle began, in words; it starts a cycle by itself. early: drift has begun the last one.
     """
 
     trained_at: int = 0
     began: float = 0.0
     barren: int = 0
     drift: str | None = None
+    early: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,12 +96,20 @@ def new_tokens(state: TriggerState, total_tokens: int) -> int:
 
 def cycle_began(state: TriggerState, *, total_tokens: int, now: float) -> TriggerState:
     """A cycle has begun: tokens and time count anew, and the drift that asked for it is dealt with."""
-    return replace(state, trained_at=total_tokens, began=now, drift=None)
+    return replace(state, trained_at=total_tokens, began=now, drift=None, early=state.drift is not None)
 
 
 def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
-    """A cycle has come to its verdict; one that was cut short or failed has none, and is not reported here."""
-    return replace(state, barren=0 if published else state.barren + 1)
+    """A cycle has come to its verdict; one that was cut short or failed has none, and is not reported here.
+
+    Two refusals are not counted, as waiting twice as long would be slow when there is most to learn: that of a cycle
+    during which acceptance has fallen, since it was trained on the traffic before; and that of the cycle which the fall
+    has begun, since it had few tokens of the new traffic.
+    """
+    if published:
+        return replace(state, barren=0)
+    counts = state.drift is None and not state.early
+    return replace(state, barren=state.barren + counts)
 
 
 def drifted(state: TriggerState, reason: str) -> TriggerState:
