@@ -9,6 +9,7 @@ from tide_cli.adaptation.trigger import (
     TriggerRules,
     TriggerState,
     cycle_began,
+    cycle_cut,
     cycle_ended,
     drifted,
     new_tokens,
@@ -85,6 +86,15 @@ def test_a_refusal_right_after_a_shift_makes_nothing_slower():
     assert ask(refused, 24_500)
 
 
+def test_a_cycle_that_was_cut_short_is_taken_up_again_at_once():
+    running = cycle_began(drifted(TriggerState(barren=3), "acceptance has fallen"), total_tokens=6000, now=0)
+    cut = cycle_cut(running)
+    assert ask(cut, 6010) == "going on with the cycle that was cut short; 10 new tokens stored since"
+    again = cycle_began(cut, total_tokens=6010, now=0)
+    assert ask(again, 6510) is None
+    assert cycle_ended(again, published=False).barren == 0  # as if it had not been cut
+
+
 def test_patience_holds_for_time_as_well():
     state = TriggerState(barren=1)
     assert ask(state, 1000, now=1199) is None
@@ -101,7 +111,15 @@ def test_an_emptied_spool_starts_at_nothing(trained_at: int, total: int):
 
 
 @given(
-    st.builds(TriggerState, amounts, st.floats(0, 1e9), st.integers(0, 99), st.none() | st.text(), st.booleans()),
+    st.builds(
+        TriggerState,
+        amounts,
+        st.floats(0, 1e9),
+        st.integers(0, 99),
+        st.none() | st.text(),
+        st.booleans(),
+        st.booleans(),
+    ),
     amounts,
 )
 def test_the_state_survives_json(state: TriggerState, total: int):

@@ -141,18 +141,23 @@ def engine(folder: str, port: str, version: str) -> None:
 
 
 def trainer(folder: str, events: str) -> None:
-    """Publishes a new version in each cycle."""
+    """Publishes a new version in each cycle; while there is a file `hold`, a cycle lasts until a command ends it."""
     state = Path(folder) / "state"
 
     def tell(**event: object) -> None:
         os.write(int(events), json.dumps(event).encode() + b"\n")
 
     tell(event="ready", seconds=0.1)
-    for cycle, line in enumerate(sys.stdin, start=1):
+    commands = iter(sys.stdin)
+    for cycle, line in enumerate(commands, start=1):
         command = json.loads(line)
         if command["cmd"] == "stop":
             return
         tell(event="progress", cycle=cycle, step=1, loss=2.0, tokens_s=9.0, elapsed_s=1.0, budget_s=2.0, tokens=10)
+        if (Path(folder) / "hold").exists():
+            next(commands)
+            tell(event="cycle_end", cycle=cycle, seconds=1.0, published=None, reason="cancelled")
+            continue
         tell(event="gate", cycle=cycle, passed=True, reason="gains 0.25")
         version = publish(state / "drafts", command["served"], Path(folder) / "scratch")
         tell(event="published", cycle=cycle, version=version, parent=command["served"])

@@ -189,6 +189,23 @@ def test_a_pause_holds_over_a_restart(appliance: ScriptedAppliance) -> None:
     appliance.until(lambda status: status["drafts"]["served"] == 1)
 
 
+def test_a_cycle_that_a_pause_has_cut_short_is_taken_up_again_after_a_restart(appliance: ScriptedAppliance) -> None:
+    hold = appliance.folder / "hold"
+    hold.write_text("")
+    appliance.up()
+    appliance.store_samples(held_out=4, tokens=1000)
+    appliance.until(lambda status: status["training"]["running"])
+    assert ask(appliance.paths.socket, "POST", "/v1/train/pause", {"pause": True})["done"]
+    appliance.until(lambda status: not status["training"]["running"])
+    appliance.end()
+    hold.unlink()
+    appliance.up()
+    status = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY" and status["spool"])
+    assert (status["training"]["new_tokens"], status["training"]["running"]) == (0, False)
+    assert ask(appliance.paths.socket, "POST", "/v1/train/pause", {"pause": False})["done"]
+    appliance.until(lambda status: status["drafts"]["served"] == 1)
+
+
 def test_use_and_a_refusal(appliance: ScriptedAppliance) -> None:
     appliance.up()
     publish(appliance.paths.drafts, 0, appliance.folder / "scratch")

@@ -440,6 +440,31 @@ def test_pause_cancels_the_cycle_and_lets_none_begin() -> None:
     assert [kind for kind in history.kinds() if kind in ("pause", "resume")] == ["pause", "resume"]
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["after its end", "before its end"])
+def test_resume_goes_on_with_the_cycle_that_the_pause_has_cut_short(early: bool) -> None:
+    """Without one more token; also where it follows so soon that the trainer has not let go yet."""
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(PauseAsked(1, True))
+    end, resume = said("cycle_end", cycle=1, published=None, reason="cancelled"), PauseAsked(2, False)
+    resumed = [action for message in ([resume, end] if early else [end, resume]) for action in history.tell(message)]
+    assert resumed == [Answer(2, True, "training resumed"), Tell({"cmd": "train", "served": 0})]
+    assert history.notes[-1].text == "training: going on with the cycle that was cut short; 0 new tokens stored since"
+    history.tell(said("cycle_end", cycle=2, published=None, reason="not above the margin"))
+    assert history.tell(Totals({"tokens": 1999})) == []  # once
+
+
+def test_resume_tries_kept_versions_again_where_the_pause_has_cut_that_short() -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 150}))
+    history.tell(requests(0, 1.8, 60))
+    choose = Tell({"cmd": "choose", "served": 0})
+    assert history.tell(requests(0, 1.3, 30, first=100)) == [choose]
+    history.tell(PauseAsked(1, True))
+    assert history.tell(said("pool", version=None, served=0, reason="cancelled")) == []
+    assert choose in history.tell(PauseAsked(2, False))
+
+
 def requests(version: int, length: float, count: int, first: int = 1) -> Observed:
     """`count` requests of about 100 tokens with this acceptance length, give or take a tenth."""
     rows = []

@@ -169,6 +169,13 @@ def test_a_life_of_cycles(
     assert continued is not None
     assert continued.parent == 1
     assert continued.steps > saved.steps
+    again.send(cmd="train", served=1)
+    again.until("progress")
+    again.send(cmd="cancel")
+    again.until("cycle_end")
+    resumed = read_progress(config.state)
+    assert resumed is not None
+    assert resumed.steps > continued.steps  # it has gone on from there
 
     again.send(cmd="train", served=0)  # rolled back: the weights in training are given up
     again.until("progress")
@@ -176,7 +183,7 @@ def test_a_life_of_cycles(
     restarted = read_progress(config.state)
     assert restarted is not None
     assert restarted.parent == 0
-    assert restarted.cycle == continued.cycle + 1
+    assert restarted.cycle == resumed.cycle + 1
 
 
 def test_a_vocabulary_that_does_not_fit_the_traffic_is_changed_and_published(

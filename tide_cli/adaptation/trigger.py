@@ -34,6 +34,7 @@ class TriggerState:
     barren: cycles in a row that brought no new version. A draft at its ceiling would else be trained for ever, to no
     end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
     last cycle began, in words; it starts a cycle by itself. early: drift has begun the last one.
+    cut: it was cut short before its verdict; the next one takes it up again, and begins at once.
     """
 
     trained_at: int = 0
@@ -41,6 +42,7 @@ class TriggerState:
     barren: int = 0
     drift: str | None = None
     early: bool = False
+    cut: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,7 +61,8 @@ def should_train(
     running: bool = False,
     requested: bool = False,
 ) -> TrainDecision:
-    """Whether a cycle starts: asked for, on drift, at enough new tokens, or after enough time with some.
+    """Whether a cycle starts: asked for, to go on with one that was cut short, on drift, at enough new tokens, or after
+    enough time with some.
 
     total_tokens: stored since the spool was made; now: on the clock of `state.began`. running: a cycle is under way;
     there is never a second one.
@@ -69,6 +72,8 @@ def should_train(
         return TrainDecision(False, "a training cycle is running")
     if requested:
         return TrainDecision(True, f"asked for, with {new} new tokens stored")
+    if state.cut:
+        return TrainDecision(True, f"going on with the cycle that was cut short; {new} new tokens stored since")
     if state.drift is not None and new >= rules.least_tokens:
         return TrainDecision(True, f"{state.drift}; {new} new tokens stored")
     patience, needed = _patience(state, rules), threshold(state, rules)
@@ -96,7 +101,8 @@ def new_tokens(state: TriggerState, total_tokens: int) -> int:
 
 def cycle_began(state: TriggerState, *, total_tokens: int, now: float) -> TriggerState:
     """A cycle has begun: tokens and time count anew, and the drift that asked for it is dealt with."""
-    return replace(state, trained_at=total_tokens, began=now, drift=None, early=state.drift is not None)
+    early = state.drift is not None or (state.cut and state.early)
+    return replace(state, trained_at=total_tokens, began=now, drift=None, early=early, cut=False)
 
 
 def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
@@ -110,6 +116,11 @@ def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
         return replace(state, barren=0)
     counts = state.drift is None and not state.early
     return replace(state, barren=state.barren + counts)
+
+
+def cycle_cut(state: TriggerState) -> TriggerState:
+    """A cycle was cut short by a pause: what it has learned is kept, and is as good a reason to go on as it was."""
+    return replace(state, cut=True)
 
 
 def drifted(state: TriggerState, reason: str) -> TriggerState:

@@ -171,13 +171,13 @@ def train_now(state_dir: StateDir = None, config: Config = None) -> None:
 
 @train_app.command("pause")
 def train_pause(state_dir: StateDir = None, config: Config = None) -> None:
-    """Let no cycle begin until `resume`, over restarts too; a running one ends and keeps what it has learned."""
+    """Let no cycle begin until `resume`, over restarts too; a running one stops, `resume` goes on with it."""
     print(order(appliance_paths(state_dir, config), "/v1/train/pause", {"pause": True}))
 
 
 @train_app.command("resume")
 def train_resume(state_dir: StateDir = None, config: Config = None) -> None:
-    """Undo `pause`."""
+    """Let cycles begin again, first the one that `pause` has cut short."""
     print(order(appliance_paths(state_dir, config), "/v1/train/pause", {"pause": False}))
 
 

@@ -10,6 +10,7 @@ from tide_cli.adaptation.trigger import (
     TriggerRules,
     TriggerState,
     cycle_began,
+    cycle_cut,
     cycle_ended,
     drifted,
     new_tokens,
@@ -17,6 +18,7 @@ from tide_cli.adaptation.trigger import (
     threshold,
 )
 from tide_cli.supervisor.messages import (
+    CANCELLED,
     Action,
     Answer,
     MarkBad,
@@ -37,7 +39,8 @@ class Learning:
     """The served version, the swap under way, the training cycle under way, and what live requests say of them.
 
     rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so; pool: whether kept versions are tried on drift.
+    until the user says so; cut_short: a pause has ended that cycle, and `resume` goes on with it; pool: whether kept
+    versions are tried on drift.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Learning:
         performance: Performance,
         trained_at: int = 0,
         paused: bool = False,
+        cut_short: bool = False,
         pool: bool = True,
     ) -> None:
         self.rules = rules
@@ -60,7 +64,7 @@ class Learning:
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
-        self._trigger = TriggerState(trained_at)
+        self._trigger = TriggerState(trained_at, cut=cut_short)
         self._wanted: int | None = None
         self._swapping: Swap | None = None
         self._returning = False  # the wanted version comes back: it is not on trial
@@ -141,7 +145,7 @@ class Learning:
         return []
 
     def pause_asked(self, message: PauseAsked) -> list[Action]:
-        """`tide train pause`: a running cycle is cancelled and keeps what it has learned; `resume` undoes it."""
+        """`tide train pause`: a running cycle is cut short and keeps what it has learned; `resume` goes on with it."""
         word = "paused" if message.pause else "resumed"
         if message.pause == self.paused:
             state = "is paused already" if self.paused else "is not paused"
@@ -183,7 +187,9 @@ class Learning:
             return self._pool_chosen(event)
         if kind == "cycle_end":
             self.training, self.progress = False, {}
-            if self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
+            if event.get("reason") == CANCELLED:
+                self._trigger = cycle_cut(self._trigger)
+            elif self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
                 # without a verdict it says nothing about the next one
                 self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
             return [Note("cycle_end", f"cycle ended: {event.get('reason', '')}", event)]
@@ -207,6 +213,7 @@ class Learning:
 
     def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
         self.training = False
+        self._pool_due |= event.get("reason") == CANCELLED  # to be asked again after the pause
         version = event.get("version")
         if version is not None and self._ticket is None and event.get("served") == self.served:
             self._wanted, self._returning = int(version), False

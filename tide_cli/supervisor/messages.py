@@ -13,6 +13,7 @@ from typing import Any
 from tide_cli.telemetry.totals import ServedRequest
 
 TARGET, DRAFT, ENGINE, TRAINER = "target", "draft", "engine", "trainer"
+CANCELLED = "cancelled"  # the reason that training/cycle.py gives where a command has ended a cycle
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.engine_start import EngineStart
-from tide_cli.supervisor.journal import Journal, read_events, was_paused
+from tide_cli.supervisor.journal import Journal, read_events, was_cut_short, was_paused
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
@@ -94,6 +94,7 @@ class Supervisor:
             Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
             trained_at,
             paused=was_paused(self._paths.database),
+            cut_short=was_cut_short(self._paths.database),
             pool=settings.draft_pool,
         )
         trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
