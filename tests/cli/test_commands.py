@@ -69,6 +69,7 @@ except SystemExit:
         (["up", "--draft", "/no/such/draft"], 2, "/no/such/draft"),
         (["logs", "kitchen"], 2, "kitchen"),
         (["logs", "engine"], 1, "no engine log"),
+        (["logs", "on_event"], 1, "the setting on_event"),
         (["drafts", "use", "seven"], 2, "seven"),
         (["drafts", "use", "7"], 1, "v0007"),
         (["spool", "ls", "-n", "x"], 2, "'--newest' / '-n': it takes a whole number"),
@@ -184,3 +185,10 @@ def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     )
     assert answer.stdout == "line\n"
     assert answer.stderr == ""
+
+
+def test_what_the_command_for_events_has_said_is_a_log_like_the_others(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "on_event.log"
+    log.parent.mkdir()
+    log.write_text("mail: no such person\n")
+    assert tide("logs", "on_event", "--state-dir", tmp_path).stdout == "mail: no such person\n"

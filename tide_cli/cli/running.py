@@ -110,6 +110,7 @@ class LogName(StrEnum):
     supervisor = "supervisor"
     target = "target"
     draft = "draft"
+    on_event = "on_event"
 
 
 @app.command()
@@ -125,7 +126,8 @@ def logs(
 
     path = appliance_paths(state_dir, config).logs / f"{name}.log"
     if not path.exists():
-        raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy="`tide up` writes it")
+        remedy = "the command of the setting on_event writes it" if name is LogName.on_event else "`tide up` writes it"
+        raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy=remedy)
     sys.stdout.reconfigure(errors="replace")
     for text in read_log(path, lines, follow):
         print(text, end="", flush=follow)
