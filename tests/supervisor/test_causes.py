@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from tide_cli.supervisor.causes import Cause, cause_in_log, explain
+from tide_cli.supervisor.causes import cause_in_log, explain
+from tide_cli.supervisor.known_causes import Cause
 from tide_cli.supervisor.messages import ENGINE, TRAINER
 
 SIGQUIT = (
