@@ -12,7 +12,8 @@ import torch
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tide_cli.engine.plugin.capture import Capture, is_chosen
+from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.captured import is_chosen
 from tide_cli.engine.plugin.staging import Staging
 from tide_cli.errors import TideError
 from tide_cli.spool.erase import Which, ask, erase_offline, wait_for_answer

@@ -11,7 +11,7 @@ from tide_cli.drafts.store import version_name
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 
-# A request id that starts so is not traffic: the plugin does not capture it (see plugin/capture.py).
+# A request id that starts so is not traffic: the plugin does not capture it (see plugin/captured.py).
 _PROBE_ID = "tide-probe"
 
 _MEASURED_BATCHES = (1, 2, 4, 8, 16, 32, 64)

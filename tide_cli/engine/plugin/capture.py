@@ -7,77 +7,30 @@ for the copy, cuts the batch into requests and writes the rows. A full queue dro
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import queue
 import sqlite3
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import torch
-from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
+from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES, Erase, Finished, ForwardBatch, Rows, is_chosen
 from tide_cli.engine.plugin.config import EngineConfig
-from tide_cli.engine.plugin.staging import HostCopy, Staging
+from tide_cli.engine.plugin.staging import Staging
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, answer, read_request
 from tide_cli.spool.layout import RowLayout
-from tide_cli.spool.running import Part
-from tide_cli.spool.samples import domain_label
 from tide_cli.spool.writer import SpoolWriter
 
 logger = logging.getLogger(__name__)
 
-# Requests whose id starts so are TIDE's or SGLang's own questions, not traffic.
-OWN_REQUEST_PREFIXES = ("tide-", "HEALTH_CHECK")
-
 _QUEUED_FORWARDS = 256
 _LOOK_EVERY = 60.0  # seconds without traffic after which samples are looked through for old ones
 _WIPED_AT_ONCE = 8 * 2**20  # bytes of erased pages that are overwritten between two forwards
-
-
-@dataclass(frozen=True)
-class ForwardBatch:
-    """What must be noted before a forward, because SGLang changes the batch in place."""
-
-    rids: list[str]
-    starts: list[int] | torch.Tensor  # first position of each request's rows
-    counts: list[int] | None  # rows of each request in a prefill; None in verify, where accept_lens tells
-    tokens: list[np.ndarray] | None = None  # in a prefill: each request's ids up to the end of these rows
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One forward on its way to the spool: aux [rows, 3H], final [rows, H], accept_lens [bs] or None."""
-
-    batch: ForwardBatch
-    copy: HostCopy
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A request that has ended; tokens = prompt and output up to the stop."""
-
-    rid: str
-    tokens: list[int]
-    prompt_tokens: int
-    draft_version: int
-    verify_steps: int
-    correct_drafts: int
-    aborted: bool
-    domain: str = ""
-
-
-@dataclass(frozen=True)
-class Erase:
-    """Somebody has left the request of this number in the spool's folder."""
-
-    number: int
 
 
 class Capture:
@@ -154,7 +107,7 @@ class Capture:
     def after_result(self, reqs) -> None:
         for req in reqs:
             if req.finished() and not req.rid.startswith(OWN_REQUEST_PREFIXES):
-                self._put(_finished(req))
+                self._put(Finished.of(req))
 
     def counters(self) -> dict[str, int | str]:
         return self._writer.counters() | ({"failure": self._failure} if self._failure else {})
@@ -229,20 +182,10 @@ class Capture:
 
     def _write_rows(self, rows: Rows) -> None:
         host = rows.copy.wait()
-        batch = rows.batch
-        if batch.counts is not None:
-            offsets, counts, starts = _offsets(batch.counts), batch.counts, batch.starts
-        else:
-            width = host["aux"].shape[0] // len(batch.rids)
-            offsets = [width * i for i in range(len(batch.rids))]
-            counts, starts = host["accept_lens"].tolist(), host["starts"].tolist()
-        tokens = batch.tokens or [None] * len(batch.rids)
-        parts = []
-        for rid, start, offset, count, ids in zip(batch.rids, starts, offsets, counts, tokens, strict=True):
-            if count and self._is_stored(rid):
-                self._touch(rid)
-                self._refuse_if_lost(rid)
-                parts.append(Part(rid, start, offset, count, ids))
+        parts = [part for part in rows.batch.parts(host) if part.count and self._is_stored(part.rid)]
+        for part in parts:
+            self._touch(part.rid)
+            self._refuse_if_lost(part.rid)
         self._writer.put_forward(parts, host["aux"], host["final"])
 
     def _erase(self, number: int) -> None:
@@ -306,30 +249,3 @@ class Capture:
             accepted_tokens=done.correct_drafts,
             domain=done.domain,
         )
-
-
-def is_chosen(rid: str, share: float) -> bool:
-    """Whether a request is one of the share that is stored: decided by its id, so that it is stored whole."""
-    return int.from_bytes(hashlib.blake2b(rid.encode(), digest_size=8).digest(), "big") < share * 2**64
-
-
-def _finished(req) -> Finished:
-    prompt = list(req.origin_input_ids)
-    # where the number of draft steps is chosen for each round, SGLang's counts mix them; these are of the largest one
-    rounds, correct = getattr(req, "tide_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
-    return Finished(
-        rid=req.rid,
-        tokens=prompt + list(req.output_ids_through_stop),
-        prompt_tokens=len(prompt),
-        draft_version=req.tide_draft,
-        verify_steps=rounds,
-        correct_drafts=round(correct),
-        aborted=isinstance(req.finished_reason, FINISH_ABORT),
-        # the header X-SMG-Routing-Key: all else that a client can say of itself (`user`, custom labels) ends in
-        # SGLang's tokenizer process, or (`extra_key`) splits the prefix cache
-        domain=domain_label(req.routing_key),
-    )
-
-
-def _offsets(counts: list[int]) -> list[int]:
-    return [0, *accumulate(counts[:-1])]

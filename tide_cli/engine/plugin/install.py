@@ -9,7 +9,8 @@ from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine import hook_points as points
 from tide_cli.engine.plugin import plain_round, speculation
-from tide_cli.engine.plugin.capture import Capture, ForwardBatch
+from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.captured import ForwardBatch
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.swap import DraftSwap
 

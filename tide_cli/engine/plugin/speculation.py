@@ -26,7 +26,7 @@ from tide_cli.adaptation.speculation import (
     expected_speedup,
     verified,
 )
-from tide_cli.engine.plugin.capture import OWN_REQUEST_PREFIXES
+from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.deferral import DeferredExtend
 from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile, processor_name
