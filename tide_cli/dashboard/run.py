@@ -15,7 +15,7 @@ def run_app(app: TopApp) -> None:
     """Until the user leaves. No mouse: so the terminal's own selection goes on working."""
     for name in ("COLUMNS", "LINES"):  # left there by a shell, they would hide the size that the terminal has now
         os.environ.pop(name, None)
-    threading.Thread(target=_end_with_terminal, args=[sys.__stdin__.fileno()], name="hangup", daemon=True).start()
+    threading.Thread(target=_end_with_terminal, args=[sys.stdin.fileno()], name="hangup", daemon=True).start()
     app.run(mouse=False)
     if app.failure is not None:
         raise app.failure
