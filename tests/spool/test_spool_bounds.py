@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from spool_traffic import LAYOUT, is_exact, states, token_ids
+from spool_traffic import LAYOUT, LONGEST, is_exact, states, token_ids
 
 from tide_cli.errors import TideError
 from tide_cli.spool.folder import ring_size
+from tide_cli.telemetry.totals import served_requests
 
 
 def test_the_oldest_samples_make_room(open_writer, open_reader, store, folder):
@@ -45,6 +46,13 @@ def test_a_full_ring_drops_the_request_that_wants_more(open_writer, open_reader,
     reader = open_reader()
     assert len(reader.samples()) == 2
     assert all(is_exact(reader.read(info)) for info in reader.samples())
+
+
+def test_a_request_longer_than_a_sample_counts_with_all_its_tokens(open_writer, open_reader, store, folder):
+    store(open_writer(pages=40), seed=1, length=LONGEST + 9)
+    (info,) = open_reader().samples()
+    assert info.cut > 0
+    assert [(one.tokens, one.steps) for one in served_requests(folder, after=0)] == [(5 + 7, 5)]
 
 
 def test_overwritten_before_the_copy(open_writer, open_reader, store):

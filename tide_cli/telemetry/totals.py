@@ -27,7 +27,7 @@ def served_requests(folder: Path, after: int) -> list[ServedRequest]:
     """Requests with ids above `after`, oldest first. `version` is the draft served when a request came in."""
     query = (
         "select id, draft_version, verify_steps + accepted, verify_steps, domain from samples"
-        " where id > ? and verify_steps > 0 and cut = 0 order by id"
+        " where id > ? and verify_steps > 0 order by id"
     )
     return [ServedRequest(*row) for row in _select(folder, query, (after,))]
 
