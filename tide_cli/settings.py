@@ -101,6 +101,12 @@ class Settings(BaseSettings):
         description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do",
     )
     cycle_seconds: float = Field(90.0, gt=0, le=_LONG, description="training time of one cycle, the gate not included")
+    train_share: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="part of the time that training takes at most where it shares a GPU with the engine",
+    )
     learning_rate: float = Field(1e-3, gt=0, le=1, description="constant rate after a short warm-up")
     batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens in one optimiser step")
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")

@@ -11,6 +11,7 @@ from tide_cli.adaptation.trigger import (
     cycle_began,
     cycle_cut,
     cycle_ended,
+    cycle_over,
     drifted,
     new_tokens,
     should_train,
@@ -126,3 +127,26 @@ def test_the_state_survives_json(state: TriggerState, total: int):
     again = TriggerState.from_json(json.loads(json.dumps(state.to_json())))
     assert again == state
     assert ask(again, total, now=1e8) == ask(state, total, now=1e8)
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=20), st.floats(0.01, 1))
+def test_cycles_take_their_part_of_the_time_at_most(lengths: list[float], share: float):
+    """However much is stored, and whatever has changed."""
+    rules, state, now, trained = TriggerRules(1, most_share=share), TriggerState(), 0.0, 0.0
+    for number, length in enumerate(lengths, 1):
+        if state.rests_until is not None:
+            state = drifted(state, "acceptance has fallen")
+            assert share == 1 or ask(state, 9 * number, now - 0.5, rules) is None or state.rests_until <= now - 0.5
+            assert ask(state, 9 * number, now, rules, requested=True)
+            now = max(now, state.rests_until)
+        assert trained <= share * now * (1 + 1e-9) + 1e-6
+        assert ask(state, 9 * number, now, rules)
+        state = cycle_began(state, total_tokens=9 * number - 1, now=now)
+        now, trained = now + length, trained + length
+        state = cycle_over(state, rules, now=now)
+
+
+def test_a_rest_says_how_long():
+    state = cycle_over(cycle_began(TriggerState(), total_tokens=0, now=100), TriggerRules(10, most_share=0.1), now=190)
+    reason = should_train(state, TriggerRules(10, most_share=0.1), total_tokens=50, now=400).reason
+    assert reason == "for 600 s no cycle begins: they take 10% of the time at most; 50 new tokens stored"

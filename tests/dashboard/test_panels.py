@@ -118,6 +118,9 @@ def test_adaptation() -> None:
         assert words in text
     text = shown("adaptation", changed(cycle={"state": "waiting"}, trigger={"tokens": 3400, "needed": 6000}))
     assert "3,400 of 6,000 new" in text
+    assert "rests" not in text
+    text = shown("adaptation", changed(cycle={"state": "waiting", "rests_s": 480.0}))
+    assert "new, rests 8" in text
     assert "paused by the user" in shown("adaptation", changed(cycle={"state": "paused"}))
 
 

@@ -414,6 +414,15 @@ def test_a_failed_cycle_is_over_and_the_next_one_waits_for_more_tokens() -> None
     assert history.tell(Totals({"tokens": 2000})) == [Tell({"cmd": "train", "served": 0})]
 
 
+def test_on_a_shared_gpu_training_takes_its_part_of_the_time() -> None:
+    history = History().serving()
+    history.core.learning.rules = TriggerRules(1000, most_share=0.25)
+    assert history.tell(Totals({"tokens": 1000}), at=100) == [Tell({"cmd": "train", "served": 0})]
+    assert history.tell(said("error", message="no space left"), at=110) == []
+    assert history.tell(Totals({"tokens": 9000}), at=139) == []
+    assert history.tell(Totals({"tokens": 9000}), at=140) == [Tell({"cmd": "train", "served": 0})]
+
+
 def test_train_now() -> None:
     history = History().serving()
     assert history.tell(TrainAsked(1)) == [

@@ -19,12 +19,14 @@ class TrainDecision:
 class TriggerRules:
     """tokens: new stored tokens that start a cycle. seconds, least_tokens: a cycle also starts so long after the last
     one began, with at least so many new tokens; no seconds, no such cycle. most_patience: the back-off asks for at most
-    so many times the tokens and seconds."""
+    so many times the tokens and seconds. most_share: part of the time that cycles may take; below 1 where the trainer
+    slows the engine down."""
 
     tokens: int
     seconds: float | None = None
     least_tokens: int = 1
     most_patience: int = 16
+    most_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class TriggerState:
     barren: cycles in a row that brought no new version. A draft at its ceiling would else be trained for ever, to no
     end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
     last cycle began, in words; it starts a cycle by itself. early: drift has begun the last one.
-    cut: it was cut short before its verdict; the next one takes it up again, and begins at once.
+    cut: it was cut short before its verdict; the next one takes it up again, and begins at once. rests_until: no cycle
+    begins before, unless it is asked for.
     """
 
     trained_at: int = 0
@@ -43,6 +46,7 @@ class TriggerState:
     drift: str | None = None
     early: bool = False
     cut: bool = False
+    rests_until: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,6 +78,11 @@ def should_train(
         return TrainDecision(True, f"asked for, with {new} new tokens stored")
     if state.cut:
         return TrainDecision(True, f"going on with the cycle that was cut short; {new} new tokens stored since")
+    if state.rests_until is not None and now < state.rests_until:
+        rests = (
+            f"for {state.rests_until - now:.0f} s no cycle begins: they take {rules.most_share:.0%} of the time at most"
+        )
+        return TrainDecision(False, f"{rests}; {new} new tokens stored")
     if state.drift is not None and new >= rules.least_tokens:
         return TrainDecision(True, f"{state.drift}; {new} new tokens stored")
     patience, needed = _patience(state, rules), threshold(state, rules)
@@ -116,6 +125,11 @@ def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
         return replace(state, barren=0)
     counts = state.drift is None and not state.early
     return replace(state, barren=state.barren + counts)
+
+
+def cycle_over(state: TriggerState, rules: TriggerRules, *, now: float) -> TriggerState:
+    """A cycle, with or without a verdict, takes no more time: the next ones wait until that was their part of it."""
+    return replace(state, rests_until=now + (now - state.began) * (1 / rules.most_share - 1))
 
 
 def cycle_cut(state: TriggerState) -> TriggerState:

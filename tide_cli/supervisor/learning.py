@@ -12,6 +12,7 @@ from tide_cli.adaptation.trigger import (
     cycle_began,
     cycle_cut,
     cycle_ended,
+    cycle_over,
     drifted,
     new_tokens,
     should_train,
@@ -65,6 +66,7 @@ class Learning:
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
         self._trigger = TriggerState(trained_at, cut=cut_short)
+        self._in_cycle = False  # as of the last look
         self._wanted: int | None = None
         self._swapping: Swap | None = None
         self._returning = False  # the wanted version comes back: it is not on trial
@@ -81,6 +83,11 @@ class Learning:
         """New tokens at which the next cycle begins, with the back-off after cycles that brought nothing."""
         return threshold(self._trigger, self.rules)
 
+    @property
+    def rests_until(self) -> float | None:
+        """The monotonic second before which no cycle begins by itself."""
+        return self._trigger.rests_until
+
     def starts_with(self, version: int | None) -> None:
         """The engine is started with this version."""
         self.served = version
@@ -89,6 +96,8 @@ class Learning:
 
     def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
         """What is due now. engine: the generation of the engine where it is READY, else None."""
+        if self._in_cycle and not self.training:
+            self._in_cycle, self._trigger = False, cycle_over(self._trigger, self.rules, now=now)
         if engine is not None and self._wanted is not None and self._swapping is None:
             self._swapping = Swap(self._wanted, engine)
             return [self._swapping]
@@ -109,7 +118,7 @@ class Learning:
             return []
         data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": self.served}
         data["trigger"] = self._trigger.to_json()
-        self.training, self.progress = True, {}
+        self.training, self._in_cycle, self.progress = True, True, {}
         self._trigger = cycle_began(self._trigger, total_tokens=total, now=now)
         actions: list[Action] = [
             Tell({"cmd": "train", "served": self.served}),

@@ -90,7 +90,12 @@ class Supervisor:
         cycles = read_events(self._paths.database, newest=1, kind="cycle")
         trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
         learning = Learning(
-            TriggerRules(settings.cycle_tokens, settings.cycle_every, max(1, settings.cycle_tokens // 4)),
+            TriggerRules(
+                settings.cycle_tokens,
+                settings.cycle_every,
+                max(1, settings.cycle_tokens // 4),
+                most_share=settings.train_share if workshop.plan.trainer == "shared" else 1.0,
+            ),
             Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
             trained_at,
             paused=was_paused(self._paths.database),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,7 +109,8 @@ def cycle(learning: Learning, trains: bool) -> dict[str, Any]:
     else:
         state = "off" if not trains else "paused" if learning.paused else "waiting"
     figures = {"loss": progress.get("loss"), "tokens_s": progress.get("tokens_s")}
-    return {"state": state, "seconds": elapsed, "remaining_s": remaining, **figures}
+    rests = max(0.0, round((learning.rests_until or 0.0) - time.monotonic(), 1))
+    return {"state": state, "seconds": elapsed, "remaining_s": remaining, "rests_s": rests, **figures}
 
 
 def address(host: str, port: int) -> str:

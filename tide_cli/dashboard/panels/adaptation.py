@@ -57,7 +57,9 @@ def cycle(view: View, width: int) -> list[Text | str]:
     tokens, needed = view.get("trigger", "tokens"), view.get("trigger", "needed")
     if state in (None, "off") or tokens is None or not needed:
         return [DASH]
-    return [bar(tokens / needed, room), f" {count(tokens)} of {count(needed)} new"]
+    rests = view.get("cycle", "rests_s")
+    pause = f", rests {duration(rests)}" if rests else ""
+    return [bar(tokens / needed, room), f" {count(tokens)} of {count(needed)} new{pause}"]
 
 
 def _captured(view: View) -> str:
