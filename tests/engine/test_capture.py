@@ -12,6 +12,7 @@ import torch
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
+from tide_cli.engine.plugin import capture
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.captured import is_chosen
 from tide_cli.engine.plugin.staging import Staging
@@ -148,6 +149,19 @@ def test_a_full_queue_drops_the_request_and_counts_it(scheduler: Scheduler) -> N
     scheduler.finish("b", [1, 2, 3], [4, 5, 6])
     assert len(scheduler.write()) == 1
     assert scheduler.capture.counters()["dropped_queue_full"] == 2
+
+
+def test_what_waits_is_bounded_in_bytes_too(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "_QUEUED_BYTES", 5 * 8 * H)  # five rows
+    scheduler.prefill(["long"], [0], [9])  # alone, and so let through
+    scheduler.prefill(["lost"], [0], [1])
+    assert scheduler.write() == []
+    scheduler.prefill(["a"], [0], [1])
+    scheduler.verify(["long"], [9], [2])
+    for rid, prompt in (("long", 9), ("lost", 1), ("a", 1)):
+        scheduler.finish(rid, list(range(prompt)), [50, 51])
+    assert [sample.tokens.tolist() for sample in scheduler.write()] == [[*range(9), 50, 51]]
+    assert scheduler.capture.counters()["dropped_queue_full"] == 1
 
 
 def test_a_lost_end_gives_the_pages_back(scheduler: Scheduler) -> None:

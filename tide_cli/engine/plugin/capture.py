@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,11 +25,14 @@ from tide_cli.engine.plugin.staging import Staging
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, answer, read_request
 from tide_cli.spool.layout import RowLayout
-from tide_cli.spool.writer import SpoolWriter
+
+if TYPE_CHECKING:
+    from tide_cli.spool.writer import SpoolWriter
 
 logger = logging.getLogger(__name__)
 
 _QUEUED_FORWARDS = 256
+_QUEUED_BYTES = 2 * 2**30  # of host memory, that they may hold: a prefill of 8192 tokens has 189 MB at H = 2880
 _LOOK_EVERY = 60.0  # seconds without traffic after which samples are looked through for old ones
 _WIPED_AT_ONCE = 8 * 2**20  # bytes of erased pages that are overwritten between two forwards
 
@@ -46,6 +50,7 @@ class Capture:
         self._staging = staging
         self._folder, self._sample_rate = folder, sample_rate
         self._queue: queue.Queue[Rows | Finished | Erase] = queue.Queue(_QUEUED_FORWARDS)
+        self._bytes_put = self._bytes_taken = 0  # of states; each is written by one of the two threads alone
         self._wiping = False
         self._erasing: dict[int, Erased] = {}  # requests whose pages are not all overwritten yet
         self._lost_rows: set[str] = set()  # running requests that lost rows to a full queue
@@ -56,6 +61,8 @@ class Capture:
 
     @classmethod
     def start(cls, config: EngineConfig) -> Capture:
+        from tide_cli.spool.writer import SpoolWriter
+
         layout = RowLayout(hidden_size=config.hidden_size, target=config.target)
         writer = SpoolWriter.open(
             config.spool,
@@ -100,9 +107,15 @@ class Capture:
         if logits is None or logits.last_hidden_states is None:
             return
         aux, final = logits.hidden_states, logits.last_hidden_states
+        size = aux.nbytes + final.nbytes
+        if not self._has_room(size):  # asked before the copy is begun, which would be in vain
+            self._lost_rows.update(filter(self._is_stored, before.rids))
+            return
         accept_lens = None if before.counts is not None else output.accept_lens
         starts = before.starts if isinstance(before.starts, torch.Tensor) else None
-        self._put(Rows(before, self._staging.copy(aux=aux, final=final, accept_lens=accept_lens, starts=starts)))
+        copy = self._staging.copy(aux=aux, final=final, accept_lens=accept_lens, starts=starts)
+        self._bytes_put += size
+        self._put(Rows(before, copy, size))
 
     def after_result(self, reqs) -> None:
         for req in reqs:
@@ -139,12 +152,15 @@ class Capture:
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            if isinstance(item, Rows):
-                self._lost_rows.update(filter(self._is_stored, item.batch.rids))
-            elif isinstance(item, Finished) and self._is_stored(item.rid):
+            if isinstance(item, Finished) and self._is_stored(item.rid):
                 self._lost_ends.append(item.rid)
             return False
         return True
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a forward with so many bytes may wait; one that is alone may have any size."""
+        waiting = self._bytes_put - self._bytes_taken
+        return not self._queue.full() and (not waiting or waiting + size <= _QUEUED_BYTES)
 
     # ------------------------------------------------------------ on the capture thread
 
@@ -174,6 +190,7 @@ class Capture:
                 self._finish(item)
             case Rows():
                 self._write_rows(item)
+                self._bytes_taken += item.size
             case Erase(number):
                 self._erase(number)
         self._wiping = self._writer.wipe(_WIPED_AT_ONCE)

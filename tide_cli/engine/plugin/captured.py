@@ -9,7 +9,6 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from tide_cli.engine.plugin.staging import HostCopy
 from tide_cli.spool.running import Part
@@ -42,10 +41,14 @@ class ForwardBatch:
 
 @dataclass(frozen=True)
 class Rows:
-    """One forward on its way to the spool: aux [rows, 3H], final [rows, H], accept_lens [bs] or None."""
+    """One forward on its way to the spool: aux [rows, 3H], final [rows, H], accept_lens [bs] or None.
+
+    size: bytes of aux and final.
+    """
 
     batch: ForwardBatch
     copy: HostCopy
+    size: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Finished:
     @classmethod
     def of(cls, req) -> Finished:
         """req: SGLang's request, ended."""
+        from sglang.srt.managers.schedule_batch import FINISH_ABORT  # all else here is torch's and TIDE's own
+
         prompt = list(req.origin_input_ids)
         # where the number of draft steps is chosen for each round, SGLang's counts mix them; these are of the largest
         rounds, correct = getattr(req, "tide_rounds", (req.spec_verify_ct, req.spec_num_correct_drafts))
