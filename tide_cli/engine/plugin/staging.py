@@ -40,6 +40,8 @@ class CudaStaging(Staging):
 
     def copy(self, **tensors: torch.Tensor | None) -> HostCopy:
         forward_stream = torch.cuda.current_stream()
+        if self._stream == forward_stream:  # torch gives its few streams out in turns
+            self._stream = torch.cuda.Stream()
         own = {name: tensor.clone() for name, tensor in tensors.items() if tensor is not None}
         self._stream.wait_stream(forward_stream)
         host = {}
@@ -49,6 +51,6 @@ class CudaStaging(Staging):
                 host[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
                 host[name].copy_(tensor, non_blocking=True)
                 tensor.record_stream(self._stream)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps; else it would keep a core busy
             event.record(self._stream)
         return HostCopy(host, event)
