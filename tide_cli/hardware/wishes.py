@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tide_cli.settings import Settings
+if TYPE_CHECKING:
+    from tide_cli.settings import Settings
 
 # A request is planned with this many tokens of context at most unless --context-length asks for more, and a target is
 # not served at all where each request would get less than the second figure.
