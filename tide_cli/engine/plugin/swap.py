@@ -57,13 +57,13 @@ class DraftSwap:
         return {"draft_version": self.version, "refusal": self._refusal, "swap_seconds": self._seconds}
 
     def _validate(self, key: str, value: float) -> None:
-        from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
-
         self._validated, self._refusal = None, None
         try:
             version = int(value)
             self._validated = (version, self._read(version))
         except Exception as error:  # an exception that leaves a handler ends the server
+            from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
+
             self._refusal = "; ".join(error.lines()) if isinstance(error, TideError) else repr(error)
             raise UpdateRejected(f"{key}={value} refused: {self._refusal}") from None
 

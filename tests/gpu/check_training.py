@@ -1,0 +1,233 @@
+"""Optimiser steps of a full-size draft from a synthetic spool: their memory against the plan, and tokens a second.
+
+Everything is the product's: the target's embedding and head are read from its checkpoint
+(tide_cli/training/target_weights.py), samples go through the spool and `collate`, the step is DraftTrainer's. The draft
+is a module of SpecForge's, and so are the optimiser and the step: that needs specforge, whose modules import
+transformers (`pip install --no-deps specforge==0.2.0 transformers==5.19.0`). Without them the step is left out, and
+what remains is the data's way to the device and the plan. The spool needs sqlite-utils; without it the samples are made
+in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from gpu_device import Device
+from gpu_draft import published_config, random_tensors, target_config
+from gpu_sink import spool_writer
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tide_cli.drafts.tensors import vocabulary_ids
+from tide_cli.hardware.memory import total, trainer_parts
+from tide_cli.hardware.wishes import Wishes
+from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.targets.shape import TargetShape
+from tide_cli.training.batches import collate
+from tide_cli.training.config import TrainingConfig
+from tide_cli.training.draft_model import write_draft
+from tide_cli.training.target_weights import TargetWeights
+
+
+@dataclass(frozen=True)
+class Amount:
+    """batches: (samples, tokens of each), none with more tokens than the plan's `batch_tokens`. steps: timed ones."""
+
+    batches: tuple[tuple[int, int], ...] = ((4, 512), (1, 2048))
+    batch_tokens: int = 2048
+    depths: int = 3
+    steps: int = 8
+    ring: int = 2**30
+
+
+def run(device: Device, target: TargetShape, amount: Amount, folder: Path) -> tuple[dict[str, object], list[str]]:
+    """(figures, faults)."""
+    dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+    tensors = random_tensors(target, 0, device.place, dtype)
+    checkpoint, draft = folder / "target", folder / "draft"
+    _write_target(checkpoint, target, device)
+    draft.mkdir()
+    write_draft(draft, tensors, published_config(target), dtype)
+    ids = vocabulary_ids(tensors["d2t"])
+    spooled, batches = _batches(folder / "training-spool", target, amount, ids)
+    wishes = Wishes(batch_tokens=amount.batch_tokens, draft_steps=amount.depths, draft_bytes=dtype.itemsize)
+    plan = trainer_parts(target, target.usual_draft, wishes, on_gpu=device.kind == "cuda")
+    planned = total(part for part in plan if part.name not in ("driver and libraries", "process"))
+    figures: dict[str, object] = {
+        "parameters": target.usual_draft.parameters,
+        "depths": amount.depths,
+        "samples_from": "the product's spool" if spooled else "memory: sqlite-utils is not installed",
+        "planned_bytes": planned,
+        "plan": {part.name: part.size for part in plan},
+    }
+    try:
+        from tide_cli.training.trainer import DraftTrainer
+    except ModuleNotFoundError as error:
+        figures["left_out"] = f"the step: {error.name.partition('.')[0]} is not installed"
+        return figures | _data_only(device, checkpoint, batches, amount), []
+
+    memory = _Memory(device)
+    begun = time.perf_counter()
+    trainer = DraftTrainer(_config(device, folder, checkpoint, amount), draft)
+    device.synchronize()
+    figures |= {"load_s": round(time.perf_counter() - begun, 2), "load_peak_bytes": memory.peak()}
+    faults, figures["batches"] = [], []
+    before = {name: master.cpu().clone() for name, master in list(trainer.masters().items())[:2]}
+    for samples in batches:
+        found = _steps(device, trainer, samples, amount.steps)
+        figures["batches"].append(found)
+        if not math.isfinite(found["loss"]):
+            faults.append("the loss is not a number")
+    if any(torch.equal(trainer.masters()[name].cpu(), tensor) for name, tensor in before.items()):
+        faults.append("the weights have not changed")
+    if peak := memory.peak():
+        figures |= {"peak_bytes": peak, "of_the_plan": round(peak / planned, 3)}
+        if peak > planned:
+            faults.append(f"the steps took {peak / planned - 1:.1%} more than planned")
+    places = [parameter.data_ptr() for parameter in trainer.draft.parameters()]
+    trainer.restart_from(tensors)
+    if places != [parameter.data_ptr() for parameter in trainer.draft.parameters()]:
+        faults.append("going back to a draft moved its tensors")
+    return figures, faults
+
+
+class _Memory:
+    """What torch holds on the device beyond what was there before; None on a processor."""
+
+    def __init__(self, device: Device) -> None:
+        self._on_gpu = device.kind == "cuda"
+        self._before = torch.cuda.memory_allocated() if self._on_gpu else 0
+        self.peak()
+
+    def peak(self) -> int | None:
+        """Most bytes since the last call."""
+        if not self._on_gpu:
+            return None
+        most = torch.cuda.max_memory_allocated() - self._before
+        torch.cuda.reset_peak_memory_stats()
+        return most
+
+
+def _steps(device: Device, trainer, samples: list[Sample], count: int) -> dict[str, float]:
+    """The first step compiles; the second is not timed either."""
+    begun = time.perf_counter()
+    trainer.step(samples)
+    device.synchronize()
+    first = time.perf_counter() - begun
+    trainer.step(samples)
+    device.synchronize()
+    tokens, begun = 0, time.perf_counter()
+    for _ in range(count):
+        step = trainer.step(samples)
+        tokens += step.tokens
+    device.synchronize()
+    took = time.perf_counter() - begun
+    return {
+        "samples": len(samples),
+        "tokens": step.tokens,
+        "first_step_s": round(first, 2),
+        "step_ms": round(took / count * 1e3, 1),
+        "tokens_s": round(tokens / took, 1),
+        "loss": round(step.loss, 4),
+    }
+
+
+def _data_only(device: Device, checkpoint: Path, batches: list[list[Sample]], amount: Amount) -> dict[str, object]:
+    """Embedding and head of the target, and a batch, on the device."""
+    begun = time.perf_counter()
+    weights = TargetWeights.read(checkpoint, torch.bfloat16)
+    loaded = [tensor.to(device.place) for tensor in (weights.embedding, weights.head)]
+    device.synchronize()
+    found: dict[str, object] = {
+        "load_s": round(time.perf_counter() - begun, 2),
+        "loaded_bytes": sum(tensor.nbytes for tensor in loaded),
+    }
+    begun = time.perf_counter()
+    for samples in batches:
+        batch = collate(samples, amount.batch_tokens, torch.bfloat16)
+        for tensor in batch.values():
+            tensor.to(device.place, non_blocking=True)
+    device.synchronize()
+    return found | {"collate_ms": round((time.perf_counter() - begun) / len(batches) * 1e3, 1)}
+
+
+def _write_target(folder: Path, target: TargetShape, device: Device) -> None:
+    """The tensors that the trainer reads, as a checkpoint of the target would hold them."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(target_config(target)))
+
+    def random() -> Tensor:
+        size = (target.vocab_size, target.hidden_size)
+        return (torch.randn(size, device=device.place, dtype=torch.bfloat16) * 0.02).cpu()
+
+    tensors = {"model.embed_tokens.weight": random(), "lm_head.weight": random()}
+    tensors["model.norm.weight"] = torch.ones(target.hidden_size, dtype=torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _batches(folder: Path, target: TargetShape, amount: Amount, ids: Tensor) -> tuple[bool, list[list[Sample]]]:
+    """(through the spool, samples of each batch). An eighth is prompt; the draft can propose every token."""
+    generator = torch.Generator().manual_seed(0)
+    writer = spool_writer(folder, target.hidden_size, amount.ring)
+    made: list[list[Sample]] = []
+    number = 0
+    for count, length in amount.batches:
+        made.append([])
+        for _ in range(count):
+            number += 1
+            tokens = ids[torch.randint(len(ids), (length + 1,), generator=generator)]
+            states = torch.randn(length, 4 * target.hidden_size, generator=generator).bfloat16()
+            aux, final = states[:, : 3 * target.hidden_size], states[:, 3 * target.hidden_size :]
+            if writer is None:
+                info = SampleInfo(number, "check", 0, 0.0, length, length // 8, 0, length, 0, "train", 0, ())
+                made[-1].append(Sample(info, tokens[:-1], torch.arange(length) >= length // 8, aux, final))
+            else:
+                writer.put_rows(str(number), 0, aux, final)
+                writer.finish(
+                    str(number), tokens.tolist(), length // 8, draft_version=0, verify_steps=length, accepted_tokens=0
+                )
+    if writer is None:
+        return False, made
+    from tide_cli.spool.reader import SpoolReader
+
+    reader = SpoolReader.open(folder)
+    samples = [reader.read(info) for info in sorted(reader.samples(), key=lambda info: info.id)]
+    reader.close()
+    writer.close()
+    lengths = [length for count, length in amount.batches for _ in range(count)]
+    if [None if sample is None else sample.info.tokens for sample in samples] != lengths:
+        raise RuntimeError("the spool does not give back what was put in")
+    return True, [[samples.pop(0) for _ in range(count)] for count, _ in amount.batches]
+
+
+def _config(device: Device, folder: Path, checkpoint: Path, amount: Amount) -> TrainingConfig:
+    return TrainingConfig(
+        target=checkpoint,
+        target_name="check",
+        target_revision="",
+        spool=folder / "training-spool",
+        drafts=folder / "drafts",
+        state=folder / "state",
+        reservoir_size=2**20,
+        device=device.kind,
+        threads=1,
+        dtype="bfloat16" if device.kind == "cuda" else "float32",
+        draft_vocab_size=0,
+        ttt_length=amount.depths,
+        learning_rate=1e-4,
+        batch_tokens=amount.batch_tokens,
+        max_sample_tokens=amount.batch_tokens,
+        cycle_seconds=60.0,
+        replay_share=0.0,
+        gate_samples=2,
+        gate_margin=0.0,
+        gate_confidence=0.9,
+        gate_floor=1.0,
+        draft_steps=amount.depths,
+        seed=0,
+    )

@@ -1,0 +1,126 @@
+"""The checks for a GPU, tried without one: they skip, they run with torch alone, and they find what they look for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import check_capture
+import check_pool
+import check_swap
+import pytest
+import torch
+from gpu_device import CpuDevice
+from gpu_draft import ServedDraft
+from gpu_loop import LoopSize
+from gpu_main import _small_target
+from gpu_rows import write_rows, wrong_rows
+
+from tide_cli.engine.plugin.staging import Staging
+
+HERE = Path(__file__).parent
+SIZE = LoopSize(hidden=64, requests=3, prompt=20, output=24, round_ms=0.0)
+AMOUNT = check_capture.Amount(rounds=40, pairs=2, arm=10, ring=2**24)
+NOT_THERE = ("sglang", "specforge", "transformers", "sqlite_utils", "pydantic", "pydantic_settings", "typer", "httpx")
+
+
+def run(*options: str, without: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
+    """Exit code and JSON lines of tests/gpu/run, where some packages cannot be imported."""
+    code = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({without!r}))
+sys.argv[:1] = []
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(HERE / "run"), *options],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_without_a_device_it_skips() -> None:
+    code, lines = run(without=NOT_THERE)
+    assert code == 0
+    assert [(line["summary"], line["why"]) for line in lines] == [("skipped", "there is no CUDA device")]
+
+
+def test_every_check_runs_with_torch_alone_and_says_what_it_leaves_out() -> None:
+    code, [*checks, summary] = run("--device", "cpu", "--small", without=NOT_THERE)
+    assert [(line["check"], line["faults"]) for line in checks] == [
+        ("capture", []),
+        ("pool", []),
+        ("training", []),
+        ("swap", []),
+    ]
+    assert code == 0
+    assert summary["summary"] == "passed"
+    assert summary["left_out"] == {"training": "the step: specforge is not installed"}
+    assert not any(line["gpu_figures"] for line in (*checks, summary))
+
+
+def test_with_everything_installed_the_step_is_taken_from_the_spool() -> None:
+    code, [training, _] = run("--device", "cpu", "--small", "--only", "training")
+    assert code == 0
+    assert training["samples_from"] == "the product's spool"
+    assert training["batches"][0]["tokens"] == 32
+
+
+def test_rows_know_their_place() -> None:
+    requests, positions = torch.full((4,), 7, dtype=torch.int32), torch.arange(30, 34, dtype=torch.int32)
+    rejected = torch.tensor([0, 0, 0, 1], dtype=torch.int32)
+    aux, final = write_rows(requests, positions, rejected, 8)
+    assert (aux.shape, final.shape) == ((4, 24), (4, 8))
+    assert wrong_rows(aux[:3], final[:3], 7, range(30, 33)) == 0
+    assert wrong_rows(aux, final, 7, range(30, 34)) == 1  # the target rejected the last one
+    assert wrong_rows(aux[:3], final[:3], 8, range(30, 33)) == 3
+    assert wrong_rows(aux[:3], final[:3], 7, range(31, 34)) == 3
+    torn = aux.clone().view(torch.int16)
+    torn[1, 20:] = torn[2, 20:]
+    assert wrong_rows(torn.view(torch.bfloat16)[:3], final[:3], 7, range(30, 33)) == 1
+
+
+def test_states_that_are_handed_over_without_a_copy_are_found_torn(tmp_path: Path) -> None:
+    class Careless(CpuDevice):
+        def staging(self) -> Staging:
+            return Staging()  # right for an eager forward, wrong for a graph's outputs
+
+    figures, faults = check_capture.run(Careless(), SIZE, AMOUNT, tmp_path)
+    assert figures["torn_rows"] > 0
+    assert any("not what they ought to be" in fault for fault in faults)
+
+
+def test_states_that_are_taken_late_are_wrong_where_the_drafts_graph_came_first() -> None:
+    figures, faults = check_pool.run(CpuDevice(), SIZE)
+    assert faults == []
+    assert figures["draft_captured_first"]["taken_after_the_draft"] == 1.0
+    assert figures["target_captured_first"]["taken_after_the_draft"] == 0.0
+
+
+def test_a_swap_that_leaves_something_out_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = ServedDraft.load_weights
+
+    def forgets(model: ServedDraft, weights) -> None:
+        load(model, [(name, tensor) for name, tensor in weights if name != "lm_head.weight"])
+
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    assert check_swap.run(CpuDevice(), _small_target(), folder)[1] == []
+    apply = check_swap.DraftSwap._apply
+
+    def careless(swap, key: str, value: float) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ServedDraft, "load_weights", forgets)
+            apply(swap, key, value)
+
+    monkeypatch.setattr(check_swap.DraftSwap, "_apply", careless)
+    folder = tmp_path / "part"
+    folder.mkdir()
+    assert any("logits" in fault for fault in check_swap.run(CpuDevice(), _small_target(), folder)[1])
