@@ -7,7 +7,7 @@ What mirrors what, in SGLang 0.5.23 (paths below sglang/srt):
                         before is processed
     _decode             speculative/eagle_worker_v2.py, forward_batch_generation of a decode round: verify, then
                         draft-extend. load_batch (model_executor/runner/decode_cuda_graph_runner.py) writes the static
-                        inputs, the graph is replayed, eagle_sample (speculative/eagle_worker_common.py) gives
+                        inputs, the graph is replayed, eagle_sample (speculative/eagle_utils.py) gives
                         accept_lens and new_seq_lens as new tensors, and verify returns: there TIDE's around_verify
                         calls after_forward. The draft's graph comes after that
     _prefill            _forward_prefill_batch of the same file, without a graph; TIDE's around_forward calls

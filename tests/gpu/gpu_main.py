@@ -69,7 +69,7 @@ def _call(check: str, device, small: bool) -> Callable[[Path], tuple[dict, list[
 
     from tide_cli.targets.known import known_targets
 
-    target = _small_target() if small else known_targets()[TARGET].shape
+    target = small_target() if small else known_targets()[TARGET].shape
     loop = LoopSize(hidden=64, requests=3, prompt=20, output=24, round_ms=0.0) if small else LoopSize()
     match check:
         case "capture":
@@ -94,7 +94,7 @@ def _call(check: str, device, small: bool) -> Callable[[Path], tuple[dict, list[
             return lambda folder: check_swap.run(device, target, folder)
 
 
-def _small_target():
+def small_target():
     from tide_cli.targets.shape import DraftShape, TargetShape
 
     return TargetShape(

@@ -16,7 +16,7 @@ import torch
 from gpu_device import CpuDevice
 from gpu_draft import ServedDraft
 from gpu_loop import LoopSize
-from gpu_main import _small_target
+from gpu_main import small_target
 from gpu_rows import write_rows, wrong_rows
 
 from tide_cli.engine.plugin.staging import Staging
@@ -27,8 +27,8 @@ AMOUNT = check_capture.Amount(rounds=40, pairs=2, arm=10, ring=2**24)
 NOT_THERE = ("sglang", "specforge", "transformers", "sqlite_utils", "pydantic", "pydantic_settings", "typer", "httpx")
 
 
-def run(*options: str, without: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
-    """Exit code and JSON lines of tests/gpu/run, where some packages cannot be imported."""
+def run(folder: Path, *options: str, without: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
+    """Exit code and JSON lines of tests/gpu/run, where some packages cannot be imported. folder: for its files."""
     code = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({without!r}))
@@ -36,7 +36,7 @@ sys.argv[:1] = []
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(HERE / "run"), *options],
+        [sys.executable, "-c", code, str(HERE / "run"), *options, "--folder", str(folder)],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
@@ -46,14 +46,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_without_a_device_it_skips() -> None:
-    code, lines = run(without=NOT_THERE)
+def test_without_a_device_it_skips(tmp_path: Path) -> None:
+    code, lines = run(tmp_path, without=NOT_THERE)
     assert code == 0
     assert [(line["summary"], line["why"]) for line in lines] == [("skipped", "there is no CUDA device")]
 
 
-def test_every_check_runs_with_torch_alone_and_says_what_it_leaves_out() -> None:
-    code, [*checks, summary] = run("--device", "cpu", "--small", without=NOT_THERE)
+def test_every_check_runs_with_torch_alone_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    code, [*checks, summary] = run(tmp_path, "--device", "cpu", "--small", without=NOT_THERE)
     assert [(line["check"], line["faults"]) for line in checks] == [
         ("capture", []),
         ("pool", []),
@@ -66,8 +66,8 @@ def test_every_check_runs_with_torch_alone_and_says_what_it_leaves_out() -> None
     assert not any(line["gpu_figures"] for line in (*checks, summary))
 
 
-def test_with_everything_installed_the_step_is_taken_from_the_spool() -> None:
-    code, [training, _] = run("--device", "cpu", "--small", "--only", "training")
+def test_with_everything_installed_the_step_is_taken_from_the_spool(tmp_path: Path) -> None:
+    code, [training, _] = run(tmp_path, "--device", "cpu", "--small", "--only", "training")
     assert code == 0
     assert training["samples_from"] == "the product's spool"
     assert training["batches"][0]["tokens"] == 32
@@ -112,7 +112,7 @@ def test_a_swap_that_leaves_something_out_is_found(tmp_path: Path, monkeypatch: 
 
     folder = tmp_path / "whole"
     folder.mkdir()
-    assert check_swap.run(CpuDevice(), _small_target(), folder)[1] == []
+    assert check_swap.run(CpuDevice(), small_target(), folder)[1] == []
     apply = check_swap.DraftSwap._apply
 
     def careless(swap, key: str, value: float) -> None:
@@ -123,4 +123,4 @@ def test_a_swap_that_leaves_something_out_is_found(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(check_swap.DraftSwap, "_apply", careless)
     folder = tmp_path / "part"
     folder.mkdir()
-    assert any("logits" in fault for fault in check_swap.run(CpuDevice(), _small_target(), folder)[1])
+    assert any("logits" in fault for fault in check_swap.run(CpuDevice(), small_target(), folder)[1])
