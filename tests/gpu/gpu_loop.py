@@ -36,7 +36,7 @@ from gpu_device import Device, Graph, Outputs
 from gpu_rows import accepted, token, write_rows
 from torch import Tensor
 
-from tide_cli.engine.plugin.capture import Capture, Finished
+from tide_cli.engine.plugin.capture import Capture, Finished, ForwardBatch
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,16 @@ class Slot:
 
 
 class ForwardLoop:
-    """The scheduler's thread. capture: TIDE's, None for the same loop without it. finished: tokens by request."""
+    """The scheduler's thread. capture: TIDE's, None for the same loop without it. finished: tokens by request.
+
+    capture_seconds: that this thread has spent in the capture.
+    """
 
     def __init__(self, device: Device, size: LoopSize, graphs: RoundGraphs) -> None:
         self.device, self.size, self.graphs = device, size, graphs
         self.capture: Capture | None = None
-        self.finished: dict[str, int] = {}  # request -> tokens
+        self.capture_seconds = 0.0
+        self.finished: dict[str, int] = {}
         self._next = 1
         self._slots: list[Slot | None] = []
         self.restart()
@@ -189,7 +193,7 @@ class ForwardLoop:
             prefix_lens=[0] * len(started),
             extend_lens=[size.prompt] * len(started),
         )
-        before = self.capture.before_forward(batch) if self.capture else None
+        before = self._before(batch)
         device_numbers = self.device.upload(numbers, torch.int32)
         requests = device_numbers[:, None].expand(-1, size.prompt).flatten()
         positions = torch.arange(size.prompt, dtype=torch.int32, device=self.device.place).repeat(len(started))
@@ -197,25 +201,39 @@ class ForwardLoop:
         chosen = self.device.upload(places, torch.int64)
         self.requests = self.requests.index_copy(0, chosen, device_numbers)
         self.seq_lens = self.seq_lens.index_fill(0, chosen, size.prompt)
-        if self.capture:
-            self.capture.after_forward(before, _output(aux, final, None))
+        self._after(before, aux, final, None)
 
     def _decode(self):
         reqs = [_req(slot.request, 0) for slot in self._slots if slot]
         batch = SimpleNamespace(
             forward_mode=Mode(extend=False), is_extend_in_batch=False, reqs=reqs, seq_lens=self.seq_lens
         )
-        before = self.capture.before_forward(batch) if self.capture else None
+        before = self._before(batch)
         self.graphs.requests.copy_(self.requests)
         self.graphs.seq_lens.copy_(self.seq_lens)
         self.graphs.target.replay()
         outputs = self.graphs.target.outputs
         accept_lens = accepted(self.requests, self.seq_lens, self.size.width)
         self.seq_lens = self.seq_lens + accept_lens
-        if self.capture:
-            self.capture.after_forward(before, _output(outputs["aux"], outputs["final"], accept_lens))
+        self._after(before, outputs["aux"], outputs["final"], accept_lens)
         self.graphs.draft.replay()
         return [slot.request for slot in self._slots if slot], self.device.to_host(accept_lens)
+
+    def _before(self, batch: SimpleNamespace) -> ForwardBatch | None:
+        if self.capture is None:
+            return None
+        begun = time.perf_counter()
+        before = self.capture.before_forward(batch)
+        self.capture_seconds += time.perf_counter() - begun
+        return before
+
+    def _after(self, before: ForwardBatch | None, aux: Tensor, final: Tensor, accept_lens: Tensor | None) -> None:
+        if self.capture is None:
+            return
+        logits = SimpleNamespace(hidden_states=aux, last_hidden_states=final)
+        begun = time.perf_counter()
+        self.capture.after_forward(before, SimpleNamespace(logits_output=logits, accept_lens=accept_lens))
+        self.capture_seconds += time.perf_counter() - begun
 
     def _process(self) -> None:
         launched, copy = self._results.popleft()
@@ -243,8 +261,3 @@ def name(request: int) -> str:
 def _req(request: int, prompt: int) -> SimpleNamespace:
     ids = lambda: token(request, np.arange(prompt, dtype=np.int64))  # noqa: E731
     return SimpleNamespace(rid=name(request), get_fill_ids=ids)
-
-
-def _output(aux: Tensor, final: Tensor, accept_lens: Tensor | None) -> SimpleNamespace:
-    logits = SimpleNamespace(hidden_states=aux, last_hidden_states=final)
-    return SimpleNamespace(logits_output=logits, accept_lens=accept_lens)

@@ -36,11 +36,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where temporary files go: 16 GiB at full size")
     options = parser.parse_args()
 
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "8")  # as SGLang does, entrypoints/engine.py
-    import torch
+    if options.device == "cpu" and not options.small:
+        parser.error("--device cpu needs --small")
 
-    if options.device == "cuda" and not torch.cuda.is_available():
-        print(json.dumps({"summary": "skipped", "why": "there is no CUDA device", "torch": torch.__version__}))
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "8")  # as SGLang does, entrypoints/engine.py
+    if options.device == "cuda" and (why := _missing()):
+        print(json.dumps({"summary": "skipped", "why": why}))
         return 0
     device = _device(options.device)
     about = device.describe() | {"small": options.small, "gpu_figures": options.device == "cuda" and not options.small}
@@ -55,6 +56,14 @@ def main() -> int:
     _table(results, about)
     print(json.dumps(summary | {"seconds": round(time.monotonic() - begun, 1)} | about))
     return 1 if faults else 0
+
+
+def _missing() -> str | None:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "PyTorch is not installed"
+    return None if torch.cuda.is_available() else "there is no CUDA device"
 
 
 def _device(kind: str):

@@ -6,6 +6,8 @@ words are arbitrary bits of bfloat16, infinities and NaNs among them: all that h
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,8 +39,12 @@ def wrong_rows(aux: Tensor, final: Tensor, request: int, positions: range) -> in
     """How many of the rows, on the host, are not those of this request at these positions, accepted."""
     words = np.concatenate([_words(aux), _words(final)], 1)
     first = np.array([(request * _REQUEST + p * _POSITION) & 0xFFFF for p in positions], np.uint16)
-    columns = (np.arange(words.shape[1]) * _COLUMN & 0xFFFF).astype(np.uint16)
-    return int((words - first[:, None] != columns).any(1).sum())
+    return int((words - first[:, None] != _columns(words.shape[1])).any(1).sum())
+
+
+@cache
+def _columns(count: int) -> np.ndarray:
+    return (np.arange(count) * _COLUMN & 0xFFFF).astype(np.uint16)
 
 
 def _words(states: Tensor) -> np.ndarray:

@@ -111,14 +111,15 @@ def start_capture(writer, staging: Staging, folder: Path) -> Capture:
     return made
 
 
-def drain(capture: Capture, limit: float = 120.0) -> None:
-    """Wait until everything that was put is written."""
-    end = time.monotonic() + limit
-    while waiting(capture):
+def drain(capture: Capture, most: int = 0) -> None:
+    """Wait until what was put is written; most: bytes that may go on waiting."""
+    end = time.monotonic() + 120
+    while waiting(capture) > most:
         if time.monotonic() > end or capture._failure:
             raise RuntimeError(f"the capture's thread does not come to its end: {capture._failure or 'it hangs'}")
-        time.sleep(0.002)
-    time.sleep(0.05)  # the last request's end
+        time.sleep(0.001)
+    if not most:
+        time.sleep(0.05)  # the last request's end
 
 
 def waiting(capture: Capture) -> int:
