@@ -24,6 +24,19 @@ def tensors() -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_one_value_that_is_not_finite_is_found_wherever_it_lies(value: float, dtype: torch.dtype):
+    whole = {"fc.weight": torch.randn(37, 53, generator=torch.Generator().manual_seed(0)).to(dtype)}
+    check_draft(whole, draft_kinds(whole))
+    for place in range(0, whole["fc.weight"].numel(), 97):
+        tensor = whole["fc.weight"].clone()
+        tensor.view(-1)[place] = value
+        with pytest.raises(TideError) as caught:
+            check_draft({"fc.weight": tensor}, draft_kinds(whole))
+        assert "not finite" in caught.value.why
+
+
 def test_a_draft_of_the_same_make_passes(tensors: dict[str, Tensor]):
     check_draft(tensors, draft_kinds(tensors))
 
