@@ -36,7 +36,8 @@ from gpu_device import Device, Graph, Outputs
 from gpu_rows import accepted, token, write_rows
 from torch import Tensor
 
-from tide_cli.engine.plugin.capture import Capture, Finished, ForwardBatch
+from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.captured import Finished, ForwardBatch
 
 
 @dataclass(frozen=True)
