@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,9 +85,21 @@ def engine(tmp_path: Path) -> SimpleNamespace:
 
 
 def ask(engine: SimpleNamespace, version: int) -> None:
-    handler = engine.swap.update_handler()
+    """Without preparing it first."""
+    handler = engine.swap.update_handlers()["tide_draft"]
     handler.validate("tide_draft", version)
     handler.apply("tide_draft", version)
+
+
+def prepare(engine: SimpleNamespace, version: int) -> dict[str, object]:
+    """The state once it is ready, or refused."""
+    handler = engine.swap.update_handlers()["tide_prepare"]
+    handler.validate("tide_prepare", version)
+    handler.apply("tide_prepare", version)
+    for thread in threading.enumerate():
+        if thread.name == "tide-swap":
+            thread.join(timeout=60)
+    return engine.swap.state()
 
 
 def assert_served(engine: SimpleNamespace, version: int) -> None:
@@ -103,6 +116,33 @@ def test_map_head_and_the_workers_copy_change_together_and_in_place(engine: Simp
         ask(engine, version)
         assert_served(engine, version)
     assert places == [tensor.data_ptr() for tensor in (engine.worker.hot_token_id, engine.model.lm_head.weight)]
+
+
+def test_what_is_prepared_is_not_read_again(engine: SimpleNamespace) -> None:
+    assert prepare(engine, 1)["prepared"] == 1
+    assert_served(engine, 0)
+    weights = engine.store.path(1) / "model.safetensors"
+    kept = weights.read_bytes()
+    weights.unlink()
+    ask(engine, 1)
+    assert_served(engine, 1)
+    weights.write_bytes(kept)
+    assert engine.swap.state()["prepared"] is None
+
+
+def test_another_version_than_the_prepared_one_can_be_asked_for(engine: SimpleNamespace) -> None:
+    prepare(engine, 0)
+    ask(engine, 1)
+    assert_served(engine, 1)
+
+
+def test_what_cannot_be_prepared_is_refused_with_its_reason(engine: SimpleNamespace) -> None:
+    version = publish(engine.store, engine.root / "wrong", engine.made[1] | {"d2t": torch.zeros(11, dtype=torch.int64)})
+    state = prepare(engine, version)
+    assert state["prepared"] is None
+    assert "d2t does not fit" in str(state["refusal"])
+    assert_served(engine, 0)
+    assert prepare(engine, 1)["refusal"] is None
 
 
 def test_each_version_has_prefixes_of_its_own(engine: SimpleNamespace) -> None:

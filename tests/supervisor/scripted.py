@@ -84,6 +84,7 @@ class Engine(BaseHTTPRequestHandler):
 
     folder: Path
     version = 0
+    prepared: int | None = None
     refusal: str | None = None
     profile: dict[str, object] | None = None
     requests = 0
@@ -95,6 +96,7 @@ class Engine(BaseHTTPRequestHandler):
             self._answer(page.read_bytes() if page.exists() else METRICS)
         else:
             state = {"draft_version": Engine.version, "refusal": Engine.refusal, "swap_seconds": 0.01}
+            state["prepared"] = Engine.prepared
             state["speculation"] = SPECULATION | {"profile": Engine.profile}
             state["fill"] = 0.25
             self._answer(json.dumps({"internal_states": [{"tide": state}]}).encode())
@@ -106,6 +108,7 @@ class Engine(BaseHTTPRequestHandler):
             asked = body["server_args"]
             if Engine.refusal is None:
                 Engine.version = asked.get("tide_draft", Engine.version)
+                Engine.prepared = asked.get("tide_prepare", Engine.prepared)
             if asked.get("tide_profile") == 0:
                 Engine.profile = PROFILE | {"requests": Engine.requests}
         Engine.requests += self.path == "/generate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ _PROBE_ID = "tide-probe"
 
 _MEASURED_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _MEASURED_TOKENS = 32  # eight rounds for each of 0…3 draft steps where nothing is accepted, half of that where much is
+_PREPARED_EVERY = 0.05  # seconds between two looks whether a draft has been read
 _FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
 
 
@@ -46,11 +48,15 @@ class EngineClient:
     def swap(self, version: int, timeout: float = 120.0) -> float:
         """Put a draft version into the engine; returns the seconds its copy took.
 
-        Returns after every scheduler has confirmed it. Raises TideError with the engine's reason when refused.
+        Returns after every scheduler has confirmed it; none of them copies before all have it ready. Raises TideError
+        with the engine's reason when refused.
         """
         try:
-            self.set_state(timeout, tide_draft=version)
-            states = self.tide_states()
+            self.set_state(timeout, tide_prepare=version)
+            states = self._when_prepared(version, time.monotonic() + timeout)
+            if states and not any(state["refusal"] for state in states):
+                self.set_state(timeout, tide_draft=version)
+                states = self.tide_states()
         except httpx.HTTPError as error:
             raise TideError(
                 f"the engine did not answer the swap to {version_name(version)}", why=reason(error)
@@ -61,8 +67,18 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
+    def _when_prepared(self, version: int, deadline: float) -> list[dict[str, Any]]:
+        """The states once every scheduler has read `version`, or one of them cannot, or time is over."""
+        while True:
+            states = self.tide_states()
+            settled = any(state["refusal"] for state in states) or all(s["prepared"] == version for s in states)
+            if settled or time.monotonic() > deadline:
+                return states
+            time.sleep(_PREPARED_EVERY)
+
     def set_state(self, timeout: float = 30.0, **values: float) -> Any:
-        """What the plugin's handlers take: tide_draft, tide_erase, tide_steps, tide_profile; returns SGLang's answer.
+        """What the plugin's handlers take: tide_prepare, tide_draft, tide_erase, tide_steps, tide_profile; returns
+        SGLang's answer.
 
         Raises httpx.HTTPError.
         """

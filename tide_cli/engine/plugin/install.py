@@ -113,8 +113,7 @@ class _Parts:
 
     def after_update_handlers(self, handlers, controller):
         if self.swap is not None:
-            handlers["tide_draft"] = self.swap.update_handler()
-            handlers |= self.speculation.update_handlers()
+            handlers |= self.swap.update_handlers() | self.speculation.update_handlers()
         if self.capture is not None:
             handlers["tide_erase"] = self.capture.erase_handler()
         return handlers

@@ -1,10 +1,12 @@
 """Draft swap: `POST /set_internal_state {"server_args": {"tide_draft": 7}}` puts version 7 into the running engine.
 
-The scheduler runs the handler between two steps, so no request is paused. Everything is read and validated before
-the first byte is written. The draft's embedding is the target's own tensor and is never written. The vocabulary map
-was copied by the worker at its start; the copy is written in place, together with the head whose rows it names, since
-CUDA graphs hold that very tensor. What was proposed before a change of map and not yet verified is read with the new
-one: one round's proposals miss. Output stays exact: the target verifies.
+The scheduler runs the handler between two steps, so no request is paused, and for as long as it takes no step begins.
+`tide_prepare` therefore comes first: a thread reads the version and checks it, which takes longer than the copy; the
+state says when it is `prepared`. Everything is read and validated before the first byte is written. The draft's
+embedding is the target's own tensor and is never written. The vocabulary map was copied by the worker at its start; the
+copy is written in place, together with the head whose rows it names, since CUDA graphs hold that very tensor. What was
+proposed before a change of map and not yet verified is read with the new one: one round's proposals miss. Output stays
+exact: the target verifies.
 
 What a draft has cached of a prompt is of no use to another one, and live figures of the new draft would rest on the old
 one's states for as long as a common system prompt stays in use. Each version therefore has a prefix cache of its own:
@@ -14,6 +16,7 @@ after a swap a prefix is computed once more. Requests that run through a swap ke
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import torch
@@ -37,6 +40,8 @@ class DraftSwap:
             name: (tuple(tensor.shape), tensor.dtype)
             for name, tensor in read_draft(self._store.path(self.version)).items()
         }
+        self._wanted: int | None = None  # of the latest wish to prepare
+        self._prepared: tuple[int, dict[str, torch.Tensor]] | None = None
         self._validated: tuple[int, dict[str, torch.Tensor]] | None = None
         self._refusal: str | None = None
         self._seconds: float | None = None
@@ -47,24 +52,50 @@ class DraftSwap:
         # in front: SGLang looks for a LoRA adapter's id at the end
         req.extra_key = f"tide_draft={self.version}" + (f"|{req.extra_key}" if req.extra_key else "")
 
-    def update_handler(self):
+    def update_handlers(self) -> dict[str, object]:
+        """For `POST /set_internal_state`: tide_prepare and tide_draft, each with a version."""
         from sglang.srt.managers.scheduler_components.internal_state import _UpdateHandler
 
-        return _UpdateHandler(self._validate, self._apply)
+        return {
+            "tide_prepare": _UpdateHandler(lambda key, value: None, lambda key, value: self._prepare(int(value))),
+            "tide_draft": _UpdateHandler(self._validate, self._apply),
+        }
 
     def state(self) -> dict[str, object]:
-        """For /server_info: the served version, why the last request was refused, how long the last copy took."""
-        return {"draft_version": self.version, "refusal": self._refusal, "swap_seconds": self._seconds}
+        """For /server_info: the served version, the one that is prepared, why the last request was refused, how long
+        the last copy took."""
+        prepared = self._prepared
+        return {
+            "draft_version": self.version,
+            "prepared": prepared[0] if prepared else None,
+            "refusal": self._refusal,
+            "swap_seconds": self._seconds,
+        }
+
+    def _prepare(self, version: int) -> None:
+        self._wanted, self._prepared, self._refusal = version, None, None
+        threading.Thread(target=self._read_ahead, args=[version], name="tide-swap", daemon=True).start()
+
+    def _read_ahead(self, version: int) -> None:
+        try:
+            tensors = self._read(version)
+        except Exception as error:
+            if self._wanted == version:
+                self._refusal = _words(error)
+            return
+        if self._wanted == version:
+            self._prepared = (version, tensors)
 
     def _validate(self, key: str, value: float) -> None:
         self._validated, self._refusal = None, None
+        prepared, self._prepared = self._prepared, None
         try:
             version = int(value)
-            self._validated = (version, self._read(version))
+            self._validated = prepared if prepared and prepared[0] == version else (version, self._read(version))
         except Exception as error:  # an exception that leaves a handler ends the server
             from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
 
-            self._refusal = "; ".join(error.lines()) if isinstance(error, TideError) else repr(error)
+            self._refusal = _words(error)
             raise UpdateRejected(f"{key}={value} refused: {self._refusal}") from None
 
     def _read(self, version: int) -> dict[str, torch.Tensor]:
@@ -74,6 +105,8 @@ class DraftSwap:
         check_draft(tensors, self._expected)
         if "d2t" in tensors:
             check_vocabulary_map(tensors["d2t"], tensors["t2d"])
+        if torch.cuda.is_available():  # from pinned memory the copy is several times as fast
+            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
         return tensors
 
     def _apply(self, key: str, value: float) -> None:
@@ -102,3 +135,7 @@ class DraftSwap:
             from tide_cli.engine.cpu.packed_linear import repack
 
             repack(model)
+
+
+def _words(error: Exception) -> str:
+    return "; ".join(error.lines()) if isinstance(error, TideError) else repr(error)
