@@ -16,14 +16,19 @@ _COLUMNS = ("timestamp_s", "output_tokens")
 
 @dataclass(frozen=True)
 class Arrival:
-    """A row of a trace. at: seconds from its beginning; output_tokens: how long the answer was."""
+    """A row of a trace. at: seconds from its beginning; output_tokens, input_tokens: how long answer and prompt were.
+
+    input_tokens is None where the trace does not tell.
+    """
 
     at: float
     output_tokens: int
+    input_tokens: int | None = None
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """A CSV file with the columns timestamp_s and output_tokens, in order of time; other columns are ignored.
+    """A CSV file with the columns timestamp_s, output_tokens and perhaps input_tokens, in order of time; other columns
+    are ignored.
 
     Raises UsageError naming the line.
     """
@@ -46,7 +51,7 @@ def read_trace(path: Path) -> list[Arrival]:
     for before, after in itertools.pairwise(found):
         if after.at < before.at:
             raise UsageError(f"the trace {path} is not in order of time", why=f"{after.at:g} follows {before.at:g}")
-    return [Arrival(one.at - begun, one.output_tokens) for one in found]
+    return [replace(one, at=one.at - begun) for one in found]
 
 
 def schedule(
@@ -76,11 +81,12 @@ def schedule(
 
 def _arrival(path: Path, line: int, row: dict[str, str]) -> Arrival:
     try:
-        found = Arrival(float(row["timestamp_s"]), int(row["output_tokens"]))
+        asked = row.get("input_tokens")
+        found = Arrival(float(row["timestamp_s"]), int(row["output_tokens"]), int(asked) if asked else None)
         if not 0 <= found.at < float("inf"):
             raise ValueError
     except (TypeError, ValueError):
         raise UsageError(
-            f"{path}, line {line}", why="timestamp_s takes seconds, output_tokens a whole number"
+            f"{path}, line {line}", why="timestamp_s takes seconds, the numbers of tokens are whole"
         ) from None
     return found

@@ -60,6 +60,8 @@ class TargetShape:
     sliding_layers: int = 0  # layers whose attention sees only a window of the last tokens
     experts: int = 0
     expert_intermediate_size: int = 0
+    experts_per_token: int = 0
+    sliding_window: int = 0  # tokens that the sliding layers see
     quantisation: str | None = None  # quant_method of config.json
     draft: DraftShape | None = None  # of the published draft; None: it has the target's own layer shape
 
@@ -99,6 +101,8 @@ def read_target_shape(folder: Path) -> TargetShape:
             sliding_layers=layer_types.count("sliding_attention"),
             experts=experts,
             expert_intermediate_size=(text.get("moe_intermediate_size") or text["intermediate_size"]) if experts else 0,
+            experts_per_token=(text.get("num_experts_per_tok") or text.get("experts_per_token") or 0) if experts else 0,
+            sliding_window=text.get("sliding_window") or 0,
             quantisation=quantisation.get("quant_method"),
         )
     except (KeyError, TypeError, AttributeError) as error:
