@@ -85,7 +85,7 @@ def plan(
 
     settings = settings_for(state_dir, config, **wishes)
     wanted = check_values(settings)
-    machine = _read(inventory) if inventory else _this_machine(settings.paths)
+    machine = read_machine(inventory) if inventory else this_machine(settings.paths)
     planned = plan_for(settings, wanted, machine)
     commands = planned_commands(settings, wanted, planned)
     if json:
@@ -94,7 +94,8 @@ def plan(
         print(plan_text(wanted.name, planned, commands))
 
 
-def _read(file: Path) -> Inventory:
+def read_machine(file: Path) -> Inventory:
+    """The inventory in a file. Raises UsageError."""
     from tide_cli.hardware.inventory_file import read_inventory
 
     try:
@@ -105,7 +106,8 @@ def _read(file: Path) -> Inventory:
     return read_inventory(text)
 
 
-def _this_machine(paths: Paths) -> Inventory:
+def this_machine(paths: Paths) -> Inventory:
+    """This machine, with the room on its disk, as the appliance of these paths would find it."""
     import shutil
     from dataclasses import replace
 

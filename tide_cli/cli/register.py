@@ -18,6 +18,7 @@ from tide_cli.cli import (  # noqa: F401
     profile,
     replay,
     running,
+    simulate,
     spool,
     spool_change,
     systemd,

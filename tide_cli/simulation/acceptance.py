@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp
 
 import numpy as np
@@ -57,6 +58,7 @@ class Learnable:
         return after
 
 
+@cache
 def rate_of(length: float, steps: int) -> float:
     """The rate at which rounds of `steps` have this acceptance length."""
     return min(MOST_RATE, rate_from_totals(max(0.0, length - 1), 1, steps))

@@ -40,11 +40,6 @@ class Load:
     even: bool = False
     requests: int | None = None
 
-    @property
-    def bounded(self) -> bool:
-        """Whether it comes to an end by itself."""
-        return self.trace is not None or self.requests is not None
-
     def asks(self, seed: int) -> Iterator[Ask]:
         """In order of time; endless unless `requests` or the trace bounds it. The same seed gives the same ones."""
         chance = np.random.default_rng(seed)

@@ -63,7 +63,8 @@ class _Running:
     version: int
     rate: float
     left: float
-    gain: float = 1.0
+    gain: float = 1.0  # tokens a round
+    most_gain: float = 1.0  # with the most draft steps
     rounds: float = 0.0
     tokens: float = 0.0
 
@@ -74,12 +75,14 @@ class _Running:
 
 @dataclass(frozen=True)
 class Finished:
-    """at: when its answer was whole; arrived: when it was asked; served: what is known of its acceptance."""
+    """at: when its answer was whole; arrived: when it was asked; served: what is known of its acceptance;
+    stored: whether the spool has a sample of it."""
 
     ask: Ask
     at: float
     arrived: float
     served: ServedRequest
+    stored: bool = False
 
 
 class Engine:
@@ -111,6 +114,11 @@ class Engine:
     @property
     def in_system(self) -> int:
         return self.arrived - self.refused - self.ended
+
+    @property
+    def idle_for_good(self) -> bool:
+        """Nothing is asked any more, and all answers are given."""
+        return self._next is None and not self.in_system
 
     @property
     def request_seconds(self) -> float:
@@ -181,6 +189,7 @@ class Engine:
     def _retune(self, steps: int) -> None:
         for one in self._running:
             one.gain = expected_length([one.rate] * steps)
+            one.most_gain = expected_length([one.rate] * self._steps.most)
 
     def _decode(self, until: float) -> None:
         """Rounds until a request ends, or something else may happen."""
@@ -204,7 +213,7 @@ class Engine:
             self.tokens += gained
             self.rounds += gained / one.gain
             one.rounds += seen
-            one.tokens += seen * expected_length([one.rate] * self._steps.most)
+            one.tokens += seen * one.most_gain
         if any(one.left <= 1e-9 for one in running):
             self._end([one for one in running if one.left <= 1e-9])
 

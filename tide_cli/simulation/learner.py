@@ -47,7 +47,8 @@ class Learner:
         self._cycle = 0
         self._offered: dict[int, int] = {}  # domain -> tokens that the reservoir was offered
         self._offered_to = 0  # id of the newest sample offered
-        self._due: tuple[float, str, int] | None = None
+        self._due: tuple[float, str, int] | None = None  # (when, work, version that was served)
+        self._began = 0.0
         self.trained_tokens = self.busy_seconds = 0.0
 
     @property
@@ -60,14 +61,19 @@ class Learner:
         walked = self._walked(self._settings.gate_samples, 4) if work == "train" else self._walked(POOL_SAMPLES, POOL)
         seconds = walked / self._speed + (self._settings.cycle_seconds if work == "train" else 0.0)
         self._due = now + seconds, work, served
-        self.busy_seconds += seconds
+        self._began = now
+
+    def busy_until(self, now: float) -> float:
+        """Seconds of work so far."""
+        return self.busy_seconds + (now - self._began if self._due is not None else 0.0)
 
     def due(self, now: float) -> list[Event]:
         """The events of work that has ended by now."""
         if self._due is None or self._due[0] > now:
             return []
-        _, work, served = self._due
+        end, work, served = self._due
         self._due = None
+        self.busy_seconds += end - self._began
         return self._cycle_events(served) if work == "train" else [self._pool_event(served)]
 
     def mark_bad(self, version: int) -> None:
@@ -80,8 +86,7 @@ class Learner:
         if served != self._parent:
             self._parent, self._training = served, self.versions[served]
         fresh, held_out = self._ring.newest("train", NEWEST), self._ring.newest("held_out", settings.gate_samples)
-        tokens = self._trainer.tokens_per_second(settings.batch_tokens) * settings.cycle_seconds * self._speed
-        self._train(fresh, tokens)
+        self._train(fresh)
         decision = self._judge(served, held_out)
         figures = {"candidate_al": decision.candidate_al, "served_al": decision.served_al, "passed": decision.passed}
         events: list[Event] = [{"event": "gate", "reason": decision.reason, "gain": decision.gain, **figures}]
@@ -94,12 +99,15 @@ class Learner:
         events.append({"event": "cycle_end", "published": published, "reason": decision.reason})
         return [event | {"cycle": self._cycle} for event in events]
 
-    def _train(self, fresh: Sequence[Stored], tokens: float) -> None:
-        distinct = _by_domain(fresh)
+    def _train(self, fresh: Sequence[Stored]) -> None:
+        distinct, settings = _by_domain(fresh), self._settings
         if not distinct:
             return
+        generated = sum(one.generated for one in fresh) / sum(one.tokens for one in fresh)
+        rate = self._trainer.tokens_per_second(settings.batch_tokens, generated)
+        tokens = rate * settings.cycle_seconds * self._speed
         old = self._old_tokens()
-        share = self._settings.replay_share if old else 0.0
+        share = settings.replay_share if old else 0.0
         drawn = _in_proportion(distinct, tokens * (1 - share))
         for domain, count in _in_proportion(old, tokens * share).items():
             drawn[domain] = drawn.get(domain, 0.0) + count

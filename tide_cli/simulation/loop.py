@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -136,9 +136,7 @@ class _Simulation:
         if setup.trainer is not None:
             chance = np.random.default_rng(settings.seed + 2)
             speed = setup.share or 1.0
-            self._learner = Learner(
-                settings, setup.learnable, setup.trainer, setup.ring, speed=speed, chance=chance
-            )
+            self._learner = Learner(settings, setup.learnable, setup.trainer, setup.ring, speed=speed, chance=chance)
             tokens = settings.cycle_tokens
             self._learning = Learning(
                 TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4)),
@@ -154,7 +152,7 @@ class _Simulation:
         setup, engine = self._setup, self._engine
         engine.ask_at_once(setup.load.concurrency or 0)
         points, before = [Point(0.0, 0.0, 0.0, None, engine.steps, 0, False, 0, None)], (0.0, 0.0)
-        while engine.now < setup.duration and not (setup.load.bounded and points[-1].at and not engine.in_system):
+        while points[-1].at < setup.duration and not engine.idle_for_good:
             engine.advance(points[-1].at + TICK)
             ended = self._take_ended()
             if self._learning is not None:
@@ -176,7 +174,7 @@ class _Simulation:
             engine.requested,
             latency,
             learner.trained_tokens if learner else 0.0,
-            learner.busy_seconds if learner else 0.0,
+            learner.busy_until(points[-1].at) if learner else 0.0,
         )
 
     def _rate(self, at: float, ask: Ask) -> float:
@@ -198,10 +196,10 @@ class _Simulation:
         for one in engine.finished:
             asked, answered = one.ask.input_tokens, one.ask.output_tokens
             stored = ring.finish(one.ask.number, asked, answered, one.at, self._domain(one.arrived))
+            self._finished.append(replace(one, stored=stored))
             whole = asked + answered - 1 <= setup.settings.max_sample_tokens
             if stored and whole and one.served.steps:  # what was cut is no measure
                 seen.append(one.served)
-        self._finished += engine.finished
         engine.admitted, engine.finished = [], []
         return seen
 

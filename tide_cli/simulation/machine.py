@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from tide_cli.engine.plugin.profile import Profile
@@ -80,7 +81,7 @@ class Roofline:
         return DRAFT_PASS + self._reduce_seconds(tokens) + busy
 
     def weight_bytes_read(self, tokens: int) -> float:
-        """Of the target, on all GPUs together, by a pass over `tokens` tokens: all but the embedding and idle experts."""
+        """Of the target, on all GPUs together, by a pass over so many tokens: all but embedding and idle experts."""
         return self._shared_bytes + self._expert_bytes * self._awake(tokens)
 
     def _awake(self, tokens: int) -> float:
@@ -88,37 +89,37 @@ class Roofline:
         experts, each = self.target.experts, self.target.experts_per_token
         return 1 - (1 - each / experts) ** tokens if experts else 0.0
 
-    @property
+    @cached_property
     def _expert_parameters(self) -> int:
         target = self.target
         return target.layers * target.experts * 3 * target.hidden_size * target.expert_intermediate_size
 
-    @property
+    @cached_property
     def _attention_parameters(self) -> int:
         target = self.target
         return 2 * target.layers * target.hidden_size * (target.heads + target.kv_heads) * target.head_dim
 
-    @property
+    @cached_property
     def _head_bytes(self) -> int:
         return self.target.vocab_size * self.target.hidden_size * self.element_bytes
 
-    @property
+    @cached_property
     def _expert_bytes(self) -> float:
         """What is not attention, embedding or head: as quantised."""
         if not self.target.experts:
             return 0.0
         return self._weight_bytes - self._attention_parameters * self.element_bytes - 2 * self._head_bytes
 
-    @property
+    @cached_property
     def _weight_bytes(self) -> int:
         return served_weight_bytes(self.target, self.element_bytes)
 
-    @property
+    @cached_property
     def _shared_bytes(self) -> float:
         embedding = 0 if self._tied else self._head_bytes
         return self._weight_bytes - self._expert_bytes - embedding
 
-    @property
+    @cached_property
     def _tied(self) -> bool:
         """One matrix is embedding and head: the file has too few bytes for two. A quantised target counts as untied."""
         target = self.target
@@ -127,7 +128,7 @@ class Roofline:
         mlp = 3 * target.layers * target.hidden_size * target.intermediate_size
         return self._weight_bytes < (self._attention_parameters + mlp) * self.element_bytes + 1.9 * self._head_bytes
 
-    @property
+    @cached_property
     def _active_parameters(self) -> float:
         target = self.target
         each = target.experts_per_token / target.experts if target.experts else 0.0
@@ -138,9 +139,13 @@ class Roofline:
     def _cache_bytes(self, context: float) -> float:
         """Keys and values that a request's tokens read, on all GPUs together."""
         target = self.target
-        layer = kv_token_bytes(target, None, 1) / (target.layers - 0.2 * target.sliding_layers)  # sliding ones: 0.8
         window = min(context, target.sliding_window) if target.sliding_window else context
-        return layer * ((target.layers - target.sliding_layers) * context + target.sliding_layers * window)
+        return self._cache_layer * ((target.layers - target.sliding_layers) * context + target.sliding_layers * window)
+
+    @cached_property
+    def _cache_layer(self) -> int:
+        """Bytes of a token in a layer's cache."""
+        return kv_token_bytes(replace(self.target, layers=1, sliding_layers=0), None, 1)
 
     def _busy(self, moved: float, computed: float) -> float:
         read = moved / (self.tp * self.gpu.bandwidth * BANDWIDTH_USED)

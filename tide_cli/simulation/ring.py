@@ -156,7 +156,9 @@ class WrittenRing(Ring):
     def agrees(self) -> bool:
         """Whether the files hold the samples that the arithmetic says, each with its rows and pages."""
         with closing(SpoolReader.open(self._folder)) as reader:
-            found = [(info.id, info.tokens, info.prefix_missing, len(info.pages)) for info in reversed(reader.samples())]
+            found = [
+                (info.id, info.tokens, info.prefix_missing, len(info.pages)) for info in reversed(reader.samples())
+            ]
         return found == [(one.id, one.tokens, one.first, one.pages) for one in self.samples]
 
     def close(self) -> None:

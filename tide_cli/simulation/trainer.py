@@ -1,8 +1,9 @@
 """How fast a draft is trained and judged, from its arithmetic.
 
-A token costs, for each depth of the draft's chain, 2 operations a weight forward and 4 backward, and the teacher's
-logits over the whole vocabulary once. On a GPU a step also reads and writes masters, moments and gradients, and starts
-some hundred kernels a depth. None of the GPU figures has been measured.
+A row costs, for each depth of the draft's chain, 2 operations a weight forward and 4 backward; the head's are spent on
+rows of generated tokens alone, and the teacher's logits over the draft's vocabulary once on each of those. On a GPU a
+step also reads and writes masters, moments and gradients, and starts some hundred kernels a depth. None of the GPU
+figures has been measured.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ TRAINING_USED = 0.35  # part of a GPU's operations that small layers in bfloat16
 _STEP = 20e-3  # seconds of a step that are neither arithmetic nor memory
 # Adam on float32 masters: masters and two moments read and written, gradients read, bfloat16 weights written
 _OPTIMISER_BYTES = 4 * 6 + 4 + 2
-# Operations/s of a CPU core by this count of operations: what 380 to 430 tokens/s of the embedded target's draft on one
-# core (measured) come to, at 3 depths.
-CORE_FLOPS = 110e9
+# Operations/s of a CPU core by this count: what 620 to 780 tokens/s (measured) of the embedded target's draft come to,
+# on one core, at 3 depths and with half of the rows generated. Of several cores so large a part counts.
+CORE_FLOPS, SEVERAL_CORES = 110e9, 0.5
 
 
 class Trainer(Protocol):
-    """Tokens/s in training, and seconds that judging takes for so many rows walked by one draft."""
+    """Tokens/s in training, `generated` being the part of generated ones among them; seconds that judging takes for so
+    many rows walked by one draft."""
 
-    def tokens_per_second(self, batch_tokens: int) -> float: ...
+    def tokens_per_second(self, batch_tokens: int, generated: float) -> float: ...
 
     def walk_seconds(self, rows: int) -> float: ...
 
@@ -37,10 +39,10 @@ class _Draft:
     draft: DraftShape
     depths: int
 
-    @property
-    def token_flops(self) -> float:
+    def token_flops(self, generated: float) -> float:
         """Of a token in training."""
-        return 6 * self.depths * self.draft.parameters + 2 * self.target.vocab_size * self.target.hidden_size
+        head = self.draft.vocab_size * self.draft.hidden_size
+        return 6 * self.depths * (self.draft.parameters - head + generated * head) + 2 * generated * head
 
     @property
     def walk_flops(self) -> float:
@@ -54,8 +56,8 @@ class GpuTrainer(_Draft):
 
     gpu: GpuFigures
 
-    def tokens_per_second(self, batch_tokens: int) -> float:
-        arithmetic = batch_tokens * self.token_flops / (self.gpu.flops * TRAINING_USED)
+    def tokens_per_second(self, batch_tokens: int, generated: float) -> float:
+        arithmetic = batch_tokens * self.token_flops(generated) / (self.gpu.flops * TRAINING_USED)
         optimiser = _OPTIMISER_BYTES * self.draft.parameters / (self.gpu.bandwidth * BANDWIDTH_USED)
         return batch_tokens / (arithmetic + optimiser + _STEP)
 
@@ -69,8 +71,12 @@ class CpuTrainer(_Draft):
 
     cores: int
 
-    def tokens_per_second(self, batch_tokens: int) -> float:
-        return self.cores * CORE_FLOPS / self.token_flops
+    @property
+    def flops(self) -> float:
+        return CORE_FLOPS * (1 if self.cores == 1 else self.cores * SEVERAL_CORES)
+
+    def tokens_per_second(self, batch_tokens: int, generated: float) -> float:
+        return self.flops / self.token_flops(generated)
 
     def walk_seconds(self, rows: int) -> float:
-        return rows * self.walk_flops / (self.cores * CORE_FLOPS)
+        return rows * self.walk_flops / self.flops
