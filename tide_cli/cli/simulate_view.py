@@ -89,7 +89,7 @@ def _row(question: Question, answers: Answers, place: int) -> Sequence[object]:
         steps,
         None if run.latency is None else f"{run.latency:.2f}",
         words(run.swaps[0][0]) if run.swaps else None,
-        _pays(one),
+        pays(one),
     )
 
 
@@ -112,7 +112,8 @@ def _conclusions(question: Question, answers: Answers) -> Iterator[str]:
             yield f"  it is behind the best split without training by {one.payback.deficit:,.0f} {unit} at most"
 
 
-def _pays(one: Simulated) -> str | None:
+def pays(one: Simulated) -> str | None:
+    """When training has paid, in words; None where nothing is trained."""
     payback = one.payback
     if payback is None:
         return None

@@ -1,0 +1,71 @@
+"""The machines of docs/simulation.md; `PYTHONPATH=. python tests/simulation/machines.py` prints its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tide_cli.cli.simulate_view import pays, words
+from tide_cli.hardware.inventory_file import read_inventory
+from tide_cli.paths import Paths
+from tide_cli.settings import Settings
+from tide_cli.simulation.compare import Answers, Question, answer
+from tide_cli.simulation.options import Options, question
+from tide_cli.targets import resolve_target
+
+INVENTORIES = Path(__file__).parents[1] / "hardware" / "inventories"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: a machine of tests/hardware, a target, and what is not the default."""
+
+    title: str
+    inventory: str
+    target: str = "gpt-oss-120b"
+    duration: float = 900.0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def question(self) -> Question:
+        settings = Settings(target=self.target, **self.settings)
+        target = resolve_target(self.target, Paths.under(Path("unused"), Path("unused")))
+        inventory = read_inventory((INVENTORIES / f"{self.inventory}.json").read_text())
+        return question(settings, target, inventory, Options(duration=self.duration))
+
+    def row(self) -> str:
+        """The line of the table in docs/simulation.md."""
+        asked = self.question()
+        return "| " + " | ".join(_cells(self.title, asked, answer(asked))) + " |"
+
+
+_RESTING = {"cycle_tokens": 5_000_000, "drift_epsilon": 0.25}
+CASES = (
+    Case("8×H100", "h100-8x80"),
+    Case("8×H100, 64 at a time", "h100-8x80", duration=240, settings={"max_running_requests": 64}),
+    Case("4×MI300X + 4×MI250", "mi300x-4x192-mi250-4x64"),
+    Case("2×RTX 6000 Ada", "rtx6000-ada-2x48"),
+    Case("2×RTX 6000 Ada, 20b", "rtx6000-ada-2x48", "gpt-oss-20b"),
+    Case("1×H200", "h200-1x141"),
+    Case("1×H200, seldom trained", "h200-1x141", duration=3600, settings=_RESTING),
+)
+
+
+def _cells(title: str, asked: Question, found: Answers) -> Iterator[str]:
+    planned, best = found.splits[0], found.splits[found.best]
+    plain = max((one for one in found.splits if one.split.trainer is None), key=lambda one: one.run.tokens)
+    late = 0.75 * planned.run.seconds
+    yield title
+    yield f"{planned.split.serves} serves, {planned.split.trains} trains"
+    for one in (planned, plain, best):
+        yield f"{one.run.rate(late):,.0f}"
+    yield words(planned.run.swaps[0][0] if planned.run.swaps else None) or "-"
+    yield pays(planned) or "-"
+    yield "the same" if best is planned else f"{best.split.serves}, {best.split.trains or 'nothing'}"
+    yield f"{(found.enough or 0) / 2**30:.0f} GiB"
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        print(case.row(), flush=True)
