@@ -24,7 +24,9 @@ def write(path: Path, *lines: str) -> Path:
 
 def test_a_trace_begins_at_its_first_row(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "timestamp_s,input_tokens,output_tokens", "5.0,10,20", "5.0,1,2", "7.5,3,4")
-    assert read_trace(file) == [Arrival(0.0, 20), Arrival(0.0, 2), Arrival(2.5, 4)]
+    assert read_trace(file) == [Arrival(0.0, 20, 10), Arrival(0.0, 2, 1), Arrival(2.5, 4, 3)]
+    bare = write(tmp_path / "bare.csv", "timestamp_s,output_tokens", "5.0,20")
+    assert read_trace(bare) == [Arrival(0.0, 20)]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,7 @@ def test_a_trace_begins_at_its_first_row(tmp_path: Path) -> None:
         (["timestamp_s,output_tokens", "nan,2"], "line 2"),
         (["timestamp_s,output_tokens", "1"], "line 2"),
         (["timestamp_s,output_tokens", "2,2", "1,2"], "not in order of time"),
+        (["timestamp_s,output_tokens,input_tokens", "1,2,x"], "line 2"),
     ],
 )
 def test_what_is_no_trace(lines: list[str], words: str, tmp_path: Path) -> None:

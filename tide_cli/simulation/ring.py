@@ -9,7 +9,6 @@ sample written by the real writer too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +85,7 @@ class Ring:
 
     def newest(self, split: str, count: int) -> list[Stored]:
         """The newest samples of a split, newest first."""
-        found = []
+        found: list[Stored] = []
         for sample in reversed(self.samples):
             if len(found) == count:
                 break
@@ -165,10 +164,7 @@ class WrittenRing(Ring):
         self._writer.close()
 
     def _put(self, number: int, start: int, end: int) -> None:
-        for at in self._blocks(start, end):
+        for at in range(start, end, len(self._aux)):
             count = min(len(self._aux), end - at)
             self._writer.put_rows(str(number), at, self._aux[:count], self._final[:count])
             self.written += count * 8 * self.layout.hidden_size
-
-    def _blocks(self, start: int, end: int) -> Iterator[int]:
-        return iter(range(start, end, len(self._aux)))
