@@ -54,6 +54,20 @@ def test_a_larger_ring_keeps_samples_longer(asked: list[tuple[int, int]], pages:
         assert (small.oldest_age(100.0) or 0) <= (large.oldest_age(100.0) or 0)
 
 
+@settings(max_examples=10, deadline=None)
+@given(asked=requests, after=st.floats(0, 50))
+def test_what_is_older_than_it_may_be_is_gone(asked: list[tuple[int, int]], after: float) -> None:
+    with TemporaryDirectory() as folder:
+        ring = WrittenRing(Path(folder) / "spool", LAYOUT, LAYOUT.size_for(30), MOST, 0.2)
+        fill(ring, asked)
+        held = len(ring.samples)
+        left = [one.id for one in ring.samples if one.created >= after]
+        assert ring.expire(after) == (len(left) < held)
+        assert [one.id for one in ring.samples] == left
+        assert ring.agrees()
+        ring.close()
+
+
 def test_newest_samples_by_split() -> None:
     ring = Ring(LAYOUT, LAYOUT.size_for(1000), MOST, 0.5)
     fill(ring, [(10, 10)] * 40)

@@ -27,7 +27,7 @@ def plan_for(settings: Settings, target: Target, inventory: Inventory, files: Pa
         target_shape(target, files),
         Wishes.of(settings),
         target=target.name,
-        draft=_draft_shape(settings.draft),
+        draft=draft_shape(settings.draft),
         others={name: known.shape for name, known in known_targets().items() if known.shape},
     )
 
@@ -42,7 +42,7 @@ def target_shape(target: Target, files: Path | None = None) -> TargetShape | Non
     return None
 
 
-def _draft_shape(draft: str | None) -> DraftShape | None:
+def draft_shape(draft: str | None) -> DraftShape | None:
     """Of a draft in a folder; None: the target's usual one is planned for."""
     folder = Path(draft).expanduser() if draft else None
     with suppress(TideError):

@@ -121,6 +121,8 @@ def _replayed(run: Run, layout: RowLayout, size: int, settings: Settings) -> Rin
         if one.stored:
             ring.begin(one.ask.number, one.ask.input_tokens)
             ring.finish(one.ask.number, one.ask.input_tokens, one.ask.output_tokens, one.at)
+    if settings.retention_hours is not None and size != _BOUNDLESS:
+        ring.expire(run.seconds - settings.retention_hours * 3600)
     return ring
 
 

@@ -201,6 +201,8 @@ class _Simulation:
             if stored and whole and one.served.steps:  # what was cut is no measure
                 seen.append(one.served)
         engine.admitted, engine.finished = [], []
+        if setup.settings.retention_hours is not None:
+            ring.expire(engine.now - setup.settings.retention_hours * 3600)
         return seen
 
     def _decide(self, ended: Sequence[ServedRequest]) -> None:

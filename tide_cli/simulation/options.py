@@ -10,7 +10,7 @@ from tide_cli.bench.replay import read_trace
 from tide_cli.engine.plugin.profile import Profile
 from tide_cli.errors import UsageError, reason
 from tide_cli.hardware.inventory import Inventory
-from tide_cli.hardware.plan_settings import target_shape
+from tide_cli.hardware.plan_settings import draft_shape, target_shape
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.settings import Settings
 from tide_cli.simulation.acceptance import Learnable
@@ -68,6 +68,7 @@ def question(settings: Settings, target: Target, inventory: Inventory, options: 
         inventory,
         shape,
         Wishes.of(settings),
+        draft_shape(settings.draft),
         name=target.name,
         others={name: one.shape for name, one in known_targets().items() if one.shape},
         figures=figures,

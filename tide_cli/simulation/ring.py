@@ -83,6 +83,13 @@ class Ring:
         self.tokens += end - last
         return True
 
+    def expire(self, before: float) -> bool:
+        """Gives up the samples that were created before a moment; whether there were any."""
+        held = len(self.samples)
+        while self.samples and self.samples[0].created < before:
+            self.free += self.samples.popleft().pages
+        return len(self.samples) < held
+
     def newest(self, split: str, count: int) -> list[Stored]:
         """The newest samples of a split, newest first."""
         found: list[Stored] = []
@@ -151,6 +158,13 @@ class WrittenRing(Ring):
         figures = {"draft_version": 0, "verify_steps": 1, "accepted_tokens": 0}
         self._writer.finish(rid, tokens.tolist(), prompt_tokens, domain=str(domain), origin=origin, **figures)
         return done
+
+    def expire(self, before: float) -> bool:
+        """As there; what the samples leave in the files is overwritten."""
+        gone = super().expire(before)
+        if gone:
+            self._writer.erase(lambda _, created: created < before)
+        return gone
 
     def agrees(self) -> bool:
         """Whether the files hold the samples that the arithmetic says, each with its rows and pages."""
