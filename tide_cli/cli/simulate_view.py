@@ -76,13 +76,12 @@ def words(seconds: float | None) -> str | None:
 def _row(question: Question, answers: Answers, place: int) -> Sequence[object]:
     one = answers.splits[place]
     run, steps = one.run, _late_steps(one.run)
-    batch, context = _load_point(question)
     mark = "*" if place == answers.best else ""
     return (
         mark + ("planned" if one.split.planned else ""),
         one.split.serves,
         one.split.trains,
-        f"{one.split.machine.round_seconds(batch, 0, context) * 1e3:.2f}",
+        f"{one.split.machine.round_seconds(question.batch, 0, question.context) * 1e3:.2f}",
         f"{_early_rate(run):.0f}",
         f"{_late_rate(run):.0f}",
         None if (length := _late_length(run)) is None else f"{length:.2f}",
@@ -125,25 +124,23 @@ def pays(one: Simulated) -> str | None:
 
 
 def _split_as_dict(question: Question, one: Simulated) -> dict[str, Any]:
-    run, batch_context = one.run, _load_point(question)
-    late = _late_length(run)
+    run, machine = one.run, one.split.machine
     steps = range(question.settings.draft_steps + 1 if question.settings.speculates else 1)
     return {
         "serve": {"gpus": list(one.split.plan.serve.gpus), "cores": list(one.split.plan.serve.cores)},
         "train": None if one.split.plan.train is None else {"gpus": list(one.split.plan.train.gpus)},
         "trainer": one.split.kind,
         "planned": one.split.planned,
-        "round_seconds": [one.split.machine.round_seconds(batch_context[0], step, batch_context[1]) for step in steps],
+        "round_seconds": [machine.round_seconds(question.batch, step, question.context) for step in steps],
         "promised_tok_s": [
-            promised(one.split.machine, question, length)
-            for length in (question.learnable.first, question.learnable.reachable)
+            promised(machine, question, length) for length in (question.learnable.first, question.learnable.reachable)
         ],
         "training_tok_s": _training_rate(question, one),
         "busy_share": run.busy_seconds / run.seconds,
         "output_tok_s": run.rate(),
         "early_tok_s": _early_rate(run),
         "late_tok_s": _late_rate(run),
-        "late_acceptance_length": late,
+        "late_acceptance_length": _late_length(run),
         "latency": run.latency,
         "requests": {
             "arrived": run.arrived,
@@ -162,15 +159,9 @@ def _training_rate(question: Question, one: Simulated) -> float | None:
     """Tokens/s while it trains."""
     if one.split.trainer is None:
         return None
-    load = question.load
-    generated = load.output_tokens / (load.input_tokens + load.output_tokens)
-    return one.split.trainer.tokens_per_second(question.settings.batch_tokens, generated) * one.split.share_left
-
-
-def _load_point(question: Question) -> tuple[int, float]:
-    slots = question.settings.max_running_requests
-    batch = min(slots, question.load.concurrency or slots)
-    return batch, question.load.input_tokens + question.load.output_tokens / 2
+    asked, answered = question.load.mean_lengths
+    rate = one.split.trainer.tokens_per_second(question.settings.batch_tokens, answered / (asked + answered))
+    return rate * one.split.share_left
 
 
 def _late_rate(run: Run) -> float:

@@ -40,6 +40,15 @@ class Load:
     even: bool = False
     requests: int | None = None
 
+    @property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Tokens of a prompt and of an answer."""
+        if self.trace is None:
+            return float(self.input_tokens), float(self.output_tokens)
+        count = len(self.trace)
+        asked = sum(self.input_tokens if row.input_tokens is None else row.input_tokens for row in self.trace)
+        return asked / count, sum(row.output_tokens for row in self.trace) / count
+
     def asks(self, seed: int) -> Iterator[Ask]:
         """In order of time; endless unless `requests` or the trace bounds it. The same seed gives the same ones."""
         chance = np.random.default_rng(seed)

@@ -47,6 +47,18 @@ class Question:
         return self.load.concurrency is not None
 
     @property
+    def batch(self) -> int:
+        """Requests decoded together when all places are taken."""
+        slots = self.settings.max_running_requests
+        return min(slots, self.load.concurrency or slots)
+
+    @property
+    def context(self) -> float:
+        """Tokens that a request has in the KV cache, on average."""
+        asked, answered = self.load.mean_lengths
+        return asked + answered / 2
+
+    @property
     def layout(self) -> RowLayout:
         return RowLayout(self.division.target.hidden_size, target=self.division.name)
 
@@ -110,18 +122,12 @@ def answer(question: Question, folder: Path | None = None) -> Answers:
 
 def promised(machine: Machine, question: Question, length: float) -> float:
     """Output tokens/s of decoding alone with all places taken, at the number of steps that serves most."""
-    batch, most = _batch(question), question.settings.draft_steps if question.settings.speculates else 0
+    batch, most = question.batch, question.settings.draft_steps if question.settings.speculates else 0
     rate = rate_of(length, question.settings.draft_steps)
-    context = question.load.input_tokens + question.load.output_tokens / 2
     return max(
-        batch * expected_length([rate] * steps) / machine.round_seconds(batch, steps, context)
+        batch * expected_length([rate] * steps) / machine.round_seconds(batch, steps, question.context)
         for steps in range(most + 1)
     )
-
-
-def _batch(question: Question) -> int:
-    slots = question.settings.max_running_requests
-    return min(slots, question.load.concurrency or slots)
 
 
 def _ring(question: Question, size: int, folder: Path | None) -> Ring:

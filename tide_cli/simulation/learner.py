@@ -1,5 +1,7 @@
 """The trainer as a model: it takes the supervisor's commands and answers with the events of the real one.
 
+Weights that did not pass go on being trained; that they are given up where they are clearly worse is left out.
+
 What is trained on and judged by comes from the spool's samples as `training.material` picks them; the verdicts are the
 gate's and the pool's own, over walks drawn from the acceptance model.
 """
@@ -86,6 +88,8 @@ class Learner:
         if served != self._parent:
             self._parent, self._training = served, self.versions[served]
         fresh, held_out = self._ring.newest("train", NEWEST), self._ring.newest("held_out", settings.gate_samples)
+        if not fresh:
+            return [{"event": "cycle_end", "published": None, "reason": "there is no sample to train on"}]
         self._train(fresh)
         decision = self._judge(served, held_out)
         figures = {"candidate_al": decision.candidate_al, "served_al": decision.served_al, "passed": decision.passed}
@@ -101,8 +105,6 @@ class Learner:
 
     def _train(self, fresh: Sequence[Stored]) -> None:
         distinct, settings = _by_domain(fresh), self._settings
-        if not distinct:
-            return
         generated = sum(one.generated for one in fresh) / sum(one.tokens for one in fresh)
         rate = self._trainer.tokens_per_second(settings.batch_tokens, generated)
         tokens = rate * settings.cycle_seconds * self._speed

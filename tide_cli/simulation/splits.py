@@ -70,26 +70,26 @@ class Split:
 
 
 def splits(division: Division, worth: Callable[[Machine], float]) -> list[Split]:
-    """The planner's own split first, then the best of each other kind of trainer, and of none.
+    """The planner's own split first, then the best of each kind of trainer, and of none.
 
     worth: what an engine on this machine is expected to serve, to choose among splits of a kind. Raises UsageError as
     the planner does, and for GPUs whose speed is not known.
     """
     planned = _split(division, _plan(division, division.wishes), planned=True)
-    best = {planned.kind: planned}
+    best: dict[str, Split] = {}
     for wishes in _others(division, planned):
         try:
             plan = _plan(division, wishes)
         except UsageError:
             continue
         found = _split(division, plan, planned=False)
-        if found.kind != planned.kind or not best[found.kind].planned:
-            known = best.get(found.kind)
-            if known is None or worth(found.machine) > worth(known.machine):
-                best[found.kind] = found
-        elif worth(found.machine) > worth(planned.machine) * (1 + 1e-9):
-            best[f"{found.kind}, faster"] = found
-    return list(best.values())
+        known = best.get(found.kind)
+        if known is None or worth(found.machine) > worth(known.machine):
+            best[found.kind] = found
+    rival = best.pop(planned.kind, planned)
+    if worth(rival.machine) > worth(planned.machine):
+        return [planned, rival, *best.values()]
+    return [planned, *best.values()]
 
 
 def _others(division: Division, planned: Split) -> Iterator[Wishes]:
