@@ -107,7 +107,7 @@ def simulate(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """When would adaptation pay, how large must the spool be, which GPUs should train? In simulated time, unstarted.
+    """When would adaptation pay, how large must the spool be, which GPUs should train? Nothing is started.
 
     Policies, planner and the spool's arithmetic are those of an appliance; the GPUs, the traffic and how a draft learns
     are models. docs/simulation.md says what they assume. Other settings count too, from the environment or --config.
