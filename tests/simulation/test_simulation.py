@@ -136,14 +136,6 @@ def test_traffic_that_changes_is_noticed_and_learned() -> None:
     assert after > run.points[1260].length  # type: ignore[operator]  # soon after the change
 
 
-def test_samples_that_were_cut_say_nothing_of_a_draft() -> None:
-    """As `telemetry.totals` leaves them out: with long prompts neither drift nor rollback sees anything."""
-    load = Load(concurrency=4, input_tokens=400, output_tokens=80, even=True)
-    run = simulate(setup(load=load, settings={"max_sample_tokens": 256}))
-    assert run.swaps
-    assert {event.kind for event in run.events} & {"trusted", "drift", "rollback"} == set()
-
-
 def points(*tokens: float, waited: float = 0.0) -> Run:
     run = simulate(setup(duration=2.0, trainer=None))
     made = [

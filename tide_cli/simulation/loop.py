@@ -197,8 +197,7 @@ class _Simulation:
             asked, answered = one.ask.input_tokens, one.ask.output_tokens
             stored = ring.finish(one.ask.number, asked, answered, one.at, self._domain(one.arrived))
             self._finished.append(replace(one, stored=stored))
-            whole = asked + answered - 1 <= setup.settings.max_sample_tokens
-            if stored and whole and one.served.steps:  # what was cut is no measure
+            if stored and one.served.steps:
                 seen.append(one.served)
         engine.admitted, engine.finished = [], []
         if setup.settings.retention_hours is not None:
