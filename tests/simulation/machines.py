@@ -40,7 +40,6 @@ class Case:
         return "| " + " | ".join(_cells(self.title, asked, answer(asked))) + " |"
 
 
-_RESTING = {"cycle_tokens": 5_000_000, "drift_epsilon": 0.25}
 CASES = (
     Case("8×H100", "h100-8x80"),
     Case("8×H100, 64 at a time", "h100-8x80", duration=240, settings={"max_running_requests": 64}),
@@ -48,7 +47,7 @@ CASES = (
     Case("2×RTX 6000 Ada", "rtx6000-ada-2x48"),
     Case("2×RTX 6000 Ada, 20b", "rtx6000-ada-2x48", "gpt-oss-20b"),
     Case("1×H200", "h200-1x141"),
-    Case("1×H200, seldom trained", "h200-1x141", duration=3600, settings=_RESTING),
+    Case("1×H200, train_share 1", "h200-1x141", settings={"train_share": 1.0}),
 )
 
 

@@ -138,8 +138,9 @@ class _Simulation:
             speed = setup.share or 1.0
             self._learner = Learner(settings, setup.learnable, setup.trainer, setup.ring, speed=speed, chance=chance)
             tokens = settings.cycle_tokens
+            most_share = settings.train_share if setup.share else 1.0
             self._learning = Learning(
-                TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4)),
+                TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4), most_share=most_share),
                 Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
                 pool=settings.draft_pool,
             )
