@@ -496,10 +496,59 @@ def with_a_new_draft() -> History:
     return history
 
 
-def test_a_draft_that_does_not_keep_its_promise_is_taken_back() -> None:
+COMPARE = Tell({"cmd": "choose", "served": 1, "among": [0]})
+
+
+def test_a_draft_that_falls_short_is_taken_back_where_the_one_before_is_better_on_the_newest_samples() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    assert "doubt" in history.kinds()
+    assert "rollback" not in history.kinds()
+    marked, swap = history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3"))
+    assert isinstance(marked, MarkBad)
+    assert (marked.version, swap) == (1, Swap(0, 1))
+    assert history.notes[-1].text == "v0001 is taken back, v0000 returns: v0000: gains 0.3"
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+    assert history.tell(requests(0, 1.2, 90, first=300)) == []
+
+
+def test_traffic_that_changes_with_the_swap_takes_no_draft_back() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    assert history.tell(said("pool", version=None, served=1, reason="none of 1 kept versions passed the gate")) == []
+    assert history.notes[-1].kind == "trusted"
+    assert "v0001 stays: on the newest samples v0000 is no better" in history.notes[-1].text
+    assert history.tell(requests(1, 1.2, 30, first=300)) == []
+
+
+def test_a_draft_in_doubt_waits_for_the_cycle_that_runs() -> None:
+    history = with_a_new_draft()
+    assert history.tell(Totals({"tokens": 2000})) == [Tell({"cmd": "train", "served": 1})]
+    assert history.tell(requests(1, 1.2, 30, first=200)) == []
+    assert history.tell(said("cycle_end", cycle=2, published=None)) == [COMPARE]
+
+
+@pytest.mark.parametrize("ends", [said("error", message="no space left"), Exited(TRAINER, 1, 1)])
+def test_a_draft_in_doubt_goes_where_nobody_can_compare(ends: Message) -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    assert Swap(0, 1) in history.tell(ends)
+    assert "rollback" in history.kinds()
+
+
+def test_a_draft_in_doubt_that_the_user_replaces_is_in_doubt_no_more() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    history.tell(UseAsked(7, 0))
+    history.tell(Swapped(0, 1))
+    assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.3")) == []
+    assert "rollback" not in history.kinds()
+
+
+def test_a_draft_that_is_seldom_right_is_taken_back_at_once() -> None:
     history = with_a_new_draft()
     assert history.tell(requests(0, 1.2, 30, first=100)) == []  # begun before the swap
-    marked, swap = history.tell(requests(1, 1.2, 30, first=200))
+    marked, swap = history.tell(requests(1, 1.1, 30, first=200))
     assert isinstance(marked, MarkBad)
     assert (marked.version, swap) == (1, Swap(0, 1))
     assert history.tell(Swapped(0, 1)) == [Serve(0)]

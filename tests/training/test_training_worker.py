@@ -153,6 +153,8 @@ def test_a_life_of_cycles(
     store.mark_bad(1, "it was taken back")
     worker.send(cmd="choose", served=0)
     assert worker.until("pool")[-1]["walked"] == []
+    worker.send(cmd="choose", served=0, among=[1])  # asked for by name
+    assert [walked["version"] for walked in worker.until("pool")[-1]["walked"]] == [1]
     assert worker.end() == 0
 
     saved = read_progress(config.state)

@@ -7,6 +7,10 @@ and below the old draft as forecast means that the traffic has become harder to 
 tokens watched have doubled, and the error that the confidence allows is shared among these looks, so that looking often
 does not make a false alarm likelier. Once enough has been seen the version is trusted, and later losses are the drift
 policy's business.
+
+What these figures cannot tell is a worse draft from harder traffic that has come with the swap: both references are of
+the traffic before. Unless hardly anything is left of what a draft is for, both versions should therefore be walked over
+the newest samples first (`is_hopeless`).
 """
 
 from __future__ import annotations
@@ -89,6 +93,12 @@ def observe(watch: Watch, rules: RollbackRules, *, tokens: float, steps: float) 
     return watch, RollbackDecision(
         "watching", f"acceptance length {live.length:.3f} on {live.tokens:.0f} tokens so far"
     )
+
+
+def is_hopeless(watch: Watch) -> bool:
+    """Whether the version gains less than a third of what the one before did: no shift of traffic looks like that."""
+    reference = watch.before.length if watch.before.count else watch.expected_before or watch.forecast or 1.0
+    return watch.live.length - 1 < (reference - 1) / 3
 
 
 def _bounds(watch: Watch, rules: RollbackRules) -> dict[str, float]:

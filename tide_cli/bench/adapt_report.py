@@ -15,7 +15,7 @@ from tide_cli.bench.adapt_figures import (
 )
 from tide_cli.bench.shift import GENERAL
 
-_TOLD = ("cycle", "gate", "swap", "drift", "pool", "rollback", "trusted", "trainer_error")
+_TOLD = ("cycle", "gate", "swap", "drift", "pool", "doubt", "rollback", "trusted", "trainer_error")
 
 
 def adapt_figures(

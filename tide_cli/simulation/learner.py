@@ -62,7 +62,7 @@ class Learner:
         work, served = command["cmd"], int(command["served"])
         walked = self._walked(self._settings.gate_samples, 4) if work == "train" else self._walked(POOL_SAMPLES, POOL)
         seconds = walked / self._speed + (self._settings.cycle_seconds if work == "train" else 0.0)
-        self._due = now + seconds, work, served
+        self._due, self._among = (now + seconds, work, served), command.get("among")
         self._began = now
 
     def busy_until(self, now: float) -> float:
@@ -146,7 +146,7 @@ class Learner:
 
     def _pool_event(self, served: int) -> Event:
         kept = [Kept(version, self._parents[version], {}) for version in range(len(self.versions))]
-        versions = walk_order(kept, served, POOL, self._bad).versions
+        versions = self._among or walk_order(kept, served, POOL, self._bad).versions
         newest = sorted(self._ring.newest("train", POOL_SAMPLES) + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
         samples = [one for one in newest[-POOL_SAMPLES:] if one.generated > 1]
         first, *others = self._walks([self.versions[version] for version in (served, *versions)], samples)

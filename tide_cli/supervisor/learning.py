@@ -32,7 +32,7 @@ from tide_cli.supervisor.messages import (
     TrainAsked,
     UseAsked,
 )
-from tide_cli.supervisor.performance import Performance
+from tide_cli.supervisor.performance import Performance, taken_back
 from tide_cli.telemetry.totals import ServedRequest
 
 
@@ -63,6 +63,8 @@ class Learning:
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the served draft's vocabulary, at the last cycle's start
         self._pool = pool
+        self._doubt: Mapping[str, Any] | None = None  # a finding: the served version and the one before are compared
+        self._comparing = False
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._published: int | None = None  # by the last gate
         self._trigger = TriggerState(trained_at, cut=cut_short)
@@ -102,10 +104,15 @@ class Learning:
             self._swapping = Swap(self._wanted, engine)
             return [self._swapping]
         settled = engine is not None and self._wanted is None
+        if self._doubt is not None and settled and (self.paused or not trainer_ready):
+            return [*self._take_back(self._doubt["reason"]), *self.pursue(engine, trainer_ready, now)]
         asked = self._now_ticket is not None
         looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
         if not (settled and trainer_ready and looked) or self.served is None or self.paused:
             return []
+        if self._doubt is not None and not self.training:
+            self._comparing, self.training, self.progress = True, True, {}
+            return [Tell({"cmd": "choose", "served": self.served, "among": [self._doubt["previous"]]})]
         if self._pool_due and not self.training and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due, self.training, self.progress = False, True, {}
@@ -137,10 +144,34 @@ class Learning:
             if finding.kind == "drift":
                 self._trigger = drifted(self._trigger, finding.text)
                 self._pool_due = self._pool
-            if finding.kind == "rollback" and self._ticket is None:  # else the user has just asked for another one
+            if self._ticket is not None:  # the user has just asked for another one
+                continue
+            if finding.kind == "rollback":
                 self._wanted, self._returning = finding.data["previous"], True
                 actions.append(MarkBad(finding.data["version"], finding.text))
+            if finding.kind == "doubt":
+                self._doubt = finding.data
         return actions
+
+    def _take_back(self, reason: str) -> list[Action]:
+        """The version in doubt goes."""
+        doubt, self._doubt = self._doubt, None
+        assert doubt is not None
+        text = taken_back(doubt["version"], doubt["previous"], reason)
+        self._wanted, self._returning = doubt["previous"], True
+        return [Note("rollback", text, doubt), MarkBad(doubt["version"], text)]
+
+    def _compared(self, event: Mapping[str, Any]) -> list[Action]:
+        """Both versions were walked over the newest samples; where the one before could not be, the served stays."""
+        self._comparing = False
+        if self._doubt is None or event.get("reason") == CANCELLED:
+            return []  # of a swap meanwhile; or a pause, after which it is looked at again
+        if event.get("version") is not None:
+            return self._take_back(str(event.get("reason", "")))
+        doubt, self._doubt = self._doubt, None
+        served, before = (f"v{doubt[name]:04d}" for name in ("version", "previous"))
+        text = f"{served} stays: on the newest samples {before} is no better ({event.get('reason', '')})"
+        return [Note("trusted", text, {**doubt, "walked": event.get("walked")})]
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:
         """`tide train now`. why_not: why no cycle can begin, None where one can."""
@@ -204,7 +235,9 @@ class Learning:
             return [Note("cycle_end", f"cycle ended: {event.get('reason', '')}", event)]
         if kind == "error":
             self.training, self.progress = False, {}  # a cycle that fails has no other end
-            return [Note("trainer_error", str(event.get("message", "")), event)]
+            failed = self._take_back(self._doubt["reason"]) if self._comparing and self._doubt else []
+            self._comparing = False
+            return [Note("trainer_error", str(event.get("message", "")), event), *failed]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
 
     def _covered(self, event: Mapping[str, Any]) -> list[Action]:
@@ -222,6 +255,8 @@ class Learning:
 
     def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
         self.training = False
+        if self._comparing:
+            return self._compared(event)
         self._pool_due |= event.get("reason") == CANCELLED  # to be asked again after the pause
         version = event.get("version")
         if version is not None and self._ticket is None and event.get("served") == self.served:
@@ -234,7 +269,7 @@ class Learning:
         actions: list[Action] = []
         if self.training:
             actions.append(Note("cycle_end", "cycle lost: the trainer ended", {"published": None}))
-        self.training, self.progress = False, {}
+        self.training, self._comparing, self.progress = False, False, {}
         return actions
 
     def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
@@ -254,7 +289,7 @@ class Learning:
         data = {"version": message.version, "before": self.served, "domains": self.performance.domains}
         if self._wanted == message.version:
             self._wanted = None
-        self.served = message.version
+        self.served, self._doubt = message.version, None
         self.performance.changed(message.version, self._gate_of(message.version), trial=not self._returning)
         self._returning = False
         return [

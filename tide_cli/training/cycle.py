@@ -8,7 +8,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,15 +121,15 @@ class Cycles:
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
         return published
 
-    def choose(self, served: int) -> int | None:
+    def choose(self, served: int, among: Sequence[int] | None = None) -> int | None:
         """The kept version that suits the newest samples better than the served one, None where none does.
 
-        Nothing is trained. Emits a pool event. TideError where the served version is damaged; another one that is
-        damaged is left out.
+        among: the versions to be tried, None for those that promise to differ. Nothing is trained. Emits a pool event.
+        TideError where the served version is damaged; another one that is damaged is left out.
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = self._drafts(served)
+            drafts = self._drafts(served, among)
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
             walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
@@ -138,7 +138,7 @@ class Cycles:
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
 
-    def _drafts(self, served: int) -> dict[int, dict[str, Any]]:
+    def _drafts(self, served: int, among: Sequence[int] | None) -> dict[int, dict[str, Any]]:
         """The served version and the kept ones that are to be walked.
 
         Those that are marked bad, and what the engine would refuse, are left out.
@@ -147,7 +147,9 @@ class Cycles:
         kept = [Kept(version, manifest.parent, {}) for version, manifest in manifests.items()]
         drafts = {served: self._tensors(served)}
         expected = draft_kinds(drafts[served])
-        for version in walk_order(kept, served, _POOL, self._store.marks().bad).versions:
+        if among is None:
+            among = walk_order(kept, served, _POOL, self._store.marks().bad).versions
+        for version in among:
             with suppress(TideError):
                 tensors = self._tensors(version)
                 check_draft(tensors, expected)

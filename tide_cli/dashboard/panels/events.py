@@ -12,6 +12,7 @@ _STYLES = {
     "published": "green",
     "ready": "green",
     "rollback": "yellow",
+    "doubt": "yellow",
     "drift": "yellow",
     "degraded": "yellow",
     "backoff": "yellow",
