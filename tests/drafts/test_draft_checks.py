@@ -3,22 +3,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tide_cli.drafts.checks import publish_foreign
+from tide_cli.drafts.checks import publish_foreign, same_make
 from tide_cli.drafts.export import export_draft
 from tide_cli.drafts.store import DraftStore
+from tide_cli.drafts.tensors import read_draft, vocabulary_ids
 from tide_cli.errors import TideError, UsageError
 
 TARGET = {"hidden_size": 8, "vocab_size": 32}
 
 
-def take(folder: Path, store: DraftStore, target: str = "made-up", **config: int) -> int:
-    return publish_foreign(
-        folder, store, target=target, target_revision="r", target_config=TARGET | config, remedy="do this"
-    )
+def take(folder: Path, store: DraftStore, target: str = "made-up", **more: Any) -> int:
+    """more: arguments of publish_foreign, and values of the target's config.json."""
+    arguments = {name: more.pop(name) for name in ("lend", "say", "beside") if name in more}
+    values = {"target_revision": "r", "target_config": TARGET | more, "remedy": "do this"}
+    return publish_foreign(folder, store, target=target, **values, **arguments)
 
 
 def test_a_draft_from_elsewhere_becomes_a_version_without_a_parent(tmp_path: Path, make_draft: Callable[..., Path]):
@@ -105,3 +108,110 @@ def test_a_damaged_version_is_not_exported(tmp_path: Path, publish: Callable[...
     with pytest.raises(TideError, match="damaged"):
         export_draft(store, 0, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+HEAD = torch.arange(12 * 8, dtype=torch.float32).reshape(12, 8)
+
+
+def lend() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(12) * 2, HEAD
+
+
+def published(store: DraftStore, version: int = 0) -> tuple[dict, dict]:
+    return read_draft(store.path(version)), json.loads((store.path(version) / "config.json").read_text())
+
+
+def test_a_draft_that_shares_the_targets_head_gets_rows_of_it(tmp_path: Path, make_draft: Callable[..., Path]):
+    store = DraftStore(tmp_path / "drafts")
+    parts = {"lm_head.weight": None, "d2t": None, "t2d": None}
+    folder = make_draft(tensors=parts, config={"draft_vocab_size": None})
+    said: list[str] = []
+    take(folder, store, lend=lend, say=said.append)
+    tensors, config = published(store)
+    assert torch.equal(tensors["lm_head.weight"], HEAD)
+    assert torch.equal(vocabulary_ids(tensors["d2t"]), torch.arange(12) * 2)
+    assert tensors["t2d"].nonzero().flatten().tolist() == list(range(0, 24, 2))
+    assert config["draft_vocab_size"] == 12
+    assert "starts with the target's, for 12 tokens" in said[0]
+    assert "draft_vocab_size" not in json.loads((folder / "config.json").read_text())
+    with pytest.raises(TideError, match="not complete") as caught:
+        take(folder, store)  # where the target is not at hand
+    assert "--draft" in caught.value.lines()[1]
+    assert store.versions() == [0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"), [({"lm_head.weight": None}, "no lm_head.weight"), ({"d2t": None, "t2d": None}, "no d2t")]
+)
+def test_half_of_head_and_map_is_refused_whoever_lends(
+    tmp_path: Path, make_draft: Callable[..., Path], parts: dict, words: str
+):
+    store = DraftStore(tmp_path / "drafts")
+    with pytest.raises(TideError, match="cannot be served: a part is missing") as caught:
+        take(make_draft(tensors=parts), store, lend=lend)
+    assert words in caught.value.lines()[0]
+    assert store.versions() == []
+
+
+def test_a_head_for_every_token_needs_no_map(tmp_path: Path, make_draft: Callable[..., Path]):
+    store = DraftStore(tmp_path / "drafts")
+    parts = {"lm_head.weight": torch.ones(32, 8), "d2t": None, "t2d": None}
+    take(make_draft(tensors=parts, config={"draft_vocab_size": None}), store)
+    tensors, config = published(store)
+    assert config["draft_vocab_size"] == 32
+    assert vocabulary_ids(tensors["d2t"]).tolist() == list(range(32))
+    assert bool(tensors["t2d"].all())
+
+
+def test_what_follows_from_the_rest_is_filled_in(tmp_path: Path, make_draft: Callable[..., Path]):
+    store = DraftStore(tmp_path / "drafts")
+    folder = make_draft(tensors={"t2d": None}, config={"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 40})
+    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in read_draft(folder).items()}
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors | {"embed_tokens.weight": torch.ones(32, 8)}, folder / "pytorch_model.bin")
+    take(folder, store)
+    made, config = published(store)
+    assert torch.equal(made["midlayer.mlp.up_proj.weight"], tensors["layers.0.mlp.up_proj.weight"])
+    assert made["t2d"].nonzero().flatten().tolist() == list(range(0, 24, 2))
+    assert "embed_tokens.weight" not in made
+    assert (config["architectures"], config["num_hidden_layers"]) == (["LlamaForCausalLMEagle3"], 1)
+
+
+def test_a_pickled_file_with_more_than_tensors_is_not_loaded(tmp_path: Path, make_draft: Callable[..., Path]):
+    folder = make_draft()
+    (folder / "model.safetensors").unlink()
+    torch.save({"fc.weight": tmp_path}, folder / "pytorch_model.bin")
+    with pytest.raises(TideError, match=r"cannot read .*pytorch_model\.bin"):
+        take(folder, DraftStore(tmp_path / "drafts"))
+
+
+@pytest.mark.parametrize(
+    ("config", "served", "expected"),
+    [
+        ({"max_position_embeddings": 2048}, 4096, 4096),
+        ({"max_position_embeddings": 8192}, 4096, 8192),
+        ({}, 4096, 4096),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"rope_type": "llama3"}}, 4096, 4096),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 4096, 2048),
+    ],
+)
+def test_positions_reach_as_far_as_the_targets(
+    tmp_path: Path, make_draft: Callable[..., Path], config: dict, served: int, expected: int
+):
+    store = DraftStore(tmp_path / "drafts")
+    take(make_draft(config=config), store, max_position_embeddings=served)
+    assert published(store)[1]["max_position_embeddings"] == expected
+
+
+def test_drafts_of_other_layers_do_not_share_samples(tmp_path: Path, make_draft: Callable[..., Path]):
+    store = DraftStore(tmp_path / "drafts")
+    other = make_draft(config={"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 5, 7]}})
+    with pytest.raises(TideError, match="cannot join"):
+        take(other, store, beside={"hidden_size": 8})
+    assert take(other, store, beside=json.loads((other / "config.json").read_text())) == 0
+
+
+def test_an_engine_built_for_another_rope_cannot_take_a_draft(make_draft: Callable[..., Path]):
+    one, other = make_draft("one"), make_draft("other", config={"rope_theta": 500_000.0})
+    assert same_make(one, make_draft("third", seed=3))
+    assert not same_make(one, other)

@@ -85,14 +85,17 @@ def import_(
         raise TideError(f"{folder} is not imported", why=why, remedy=remedy)
     from tide_cli.drafts.checks import publish_foreign, same_make
 
-    known = store.manifest(newest)
+    known, beside = store.manifest(newest), read_config(store.path(newest))
+    shared = ("hidden_size", "vocab_size", "max_position_embeddings")  # of a draft and of its target alike
     version = publish_foreign(
         folder,
         store,
         target=known.target,
         target_revision=known.target_revision,
-        target_config=read_config(store.path(newest)),  # hidden size and vocabulary of a draft are its target's
+        target_config={name: beside[name] for name in shared if name in beside},
         remedy=_IMPORT_REMEDY,
+        beside=beside,
+        say=lambda line: complain([line]),
     )
     served = read_served(paths.database)
     swappable = served not in store.versions() or same_make(store.path(served), store.path(version))

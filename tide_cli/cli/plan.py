@@ -75,7 +75,7 @@ def plan(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """How `tide up` would divide a machine: devices, memory, and the commands it would start."""
+    """How `tide up` would divide a machine: devices, memory, known troubles, and the commands it would start."""
     speculation = speculation_mode(speculation, no_speculation)
     wishes = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     from tide_cli.cli.plan_view import plan_as_dict, plan_text
@@ -88,10 +88,11 @@ def plan(
     machine = read_machine(inventory) if inventory else this_machine(settings.paths)
     planned = plan_for(settings, wanted, machine)
     commands = planned_commands(settings, wanted, planned)
+    troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []
     if json:
-        print_json(plan_as_dict(wanted.name, planned, commands))
+        print_json(plan_as_dict(wanted.name, planned, commands, troubles))
     else:
-        print(plan_text(wanted.name, planned, commands))
+        print(plan_text(wanted.name, planned, commands, troubles))
 
 
 def read_machine(file: Path) -> Inventory:

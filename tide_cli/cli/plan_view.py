@@ -14,6 +14,7 @@ from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 
 if TYPE_CHECKING:
     from tide_cli.supervisor.planned_commands import PlannedCommand
+    from tide_cli.targets.known import Trouble
 
 _BAR = 48
 # Letters of the memory bar; what the engine takes besides is its reserve.
@@ -40,7 +41,9 @@ def inventory_text(inventory: Inventory) -> str:
     return "\n".join([*lines, "", *table_lines(header, rows), *limits])
 
 
-def plan_as_dict(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -> dict[str, Any]:
+def plan_as_dict(
+    target: str, plan: Plan, commands: Mapping[str, PlannedCommand], troubles: Sequence[Trouble] = ()
+) -> dict[str, Any]:
     """What `tide plan --json` prints; sizes in bytes."""
     return {
         "target": target,
@@ -64,6 +67,7 @@ def plan_as_dict(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]
             for device in plan.memory
         ],
         "notes": list(plan.notes),
+        "troubles": [vars(trouble) for trouble in troubles],
         "commands": {
             name: {"argv": command.argv, "env": command.env, "cores": format_cores(command.cores)}
             for name, command in commands.items()
@@ -71,8 +75,8 @@ def plan_as_dict(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]
     }
 
 
-def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -> str:
-    """The partition, a bar for each device, its parts in GiB, the notes and the commands."""
+def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand], troubles: Sequence[Trouble] = ()) -> str:
+    """The partition, a bar for each device, its parts in GiB, the notes, known troubles and the commands."""
     rows = [("engine", _devices(plan.serve), format_cores(plan.serve.cores), _engine_words(target, plan))]
     if plan.train:
         rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer]))
@@ -81,6 +85,9 @@ def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand]) -
         lines += ["", *_bars(plan.memory), "", *_part_table(plan.memory)]
     if plan.notes:
         lines += ["", *(f"note: {note}" for note in plan.notes)]
+    for trouble in troubles:
+        lines += ["", f"known trouble ({trouble.issue}): {trouble.when}"]
+        lines += [f"  then: {trouble.what}", f"  TIDE: {trouble.tide}"]
     for name, command in commands.items():
         variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted(command.env.items()))
         lines += ["", f"{name}:", f"  taskset -c {format_cores(command.cores)} env {variables} \\"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tide_cli.drafts.manifest import CONFIG_FILE, Manifest
+from tide_cli.drafts.complete import Lender, completed, read_any, write
+from tide_cli.drafts.fit import HEAD, MAP, TargetFacts, lacks, misfit, same_aux_layers
+from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
 from tide_cli.errors import TideError, reason
@@ -19,46 +22,79 @@ REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.sa
 
 
 def publish_foreign(
-    folder: Path, store: DraftStore, *, target: str, target_revision: str, target_config: Mapping[str, Any], remedy: str
+    folder: Path,
+    store: DraftStore,
+    *,
+    target: str,
+    target_revision: str,
+    target_config: Mapping[str, Any],
+    remedy: str,
+    beside: Mapping[str, Any] | None = None,
+    lend: Lender | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Check the draft in `folder` against the target and publish it without a parent; returns its version.
 
-    target_config: at least hidden_size and vocab_size. TideError, ending with `remedy`, names what does not fit.
+    target_config: at least hidden_size and vocab_size. beside: config.json of a draft of the store, whose samples this
+    one is to share. What a draft lacks and what follows from the rest is filled in, in the store's copy, and told to
+    `say` (see drafts.complete; `lend` as there). TideError, ending with `remedy`, names what does not fit.
     """
     config = read_json(folder / CONFIG_FILE, remedy)
-    for name in ("hidden_size", "vocab_size"):
-        if config.get(name) != target_config.get(name):
-            why = f"its {name} is {config.get(name)}, the target's {target_config.get(name)}"
-            raise TideError(f"the draft {folder} does not belong to {target}", why=why, remedy=remedy)
+    if why := misfit(config, TargetFacts.of(target_config)):
+        raise TideError(f"the draft {folder} does not belong to {target}", why=why, remedy=remedy)
+    if beside is not None and not same_aux_layers(config, beside):
+        raise TideError(
+            f"the draft {folder} cannot join those of this appliance",
+            why="it reads other layers of the target: samples and running engine are of no use to it",
+            remedy="start another appliance with it: `tide up --draft DIR --state-dir OTHER`",
+        )
     if (manifest := _exported(folder)) is not None:
         if manifest.target != target:
             why = f"it was trained on {manifest.target}"
             raise TideError(f"the draft {folder} does not belong to {target}", why=why, remedy=remedy)
         check_files(folder, manifest)
-    tensors = read_draft(folder)
+    tensors = read_any(folder)
+    if lend is None and HEAD not in tensors and MAP not in tensors:
+        why = "it has no head of its own, and the target that could lend it one is not at hand"
+        raise TideError(f"the draft {folder} is not complete", why=why, remedy="start an appliance with it: --draft")
+    longest = target_config.get("max_position_embeddings")
+    made, shape, notes = completed(tensors, config, context_length=longest, lend=lend)
     try:
-        check_tensors(tensors, config)
+        if why := lacks(made, shape):
+            raise TideError("a part is missing", why=why)
+        check_tensors(made, shape)
     except TideError as error:
         what = f"the draft {folder} cannot be served: {error.what}"
         raise TideError(what, why=error.why, remedy=remedy) from None
-    return store.publish(
-        folder,
-        parent=None,
-        target=target,
-        target_revision=target_revision,
-        vocab_map_hash=vocab_map_hash(tensors["d2t"]),
-        samples=0,
-        tokens=0,
-        gate=None,
-    )
+    for note in notes:
+        say(note)
+    described = {
+        "target": target,
+        "target_revision": target_revision,
+        "vocab_map_hash": vocab_map_hash(made["d2t"]),
+        "samples": 0,
+        "tokens": 0,
+        "gate": None,
+    }
+    if not notes and (folder / WEIGHTS_FILE).is_file():
+        return store.publish(folder, parent=None, **described)
+    with tempfile.TemporaryDirectory(prefix="tide-draft-") as scratch:
+        write(Path(scratch), made, shape)
+        return store.publish(Path(scratch), parent=None, **described)
+
+
+# what an engine builds into a draft's forward pass at its start
+_BUILT_IN = ("hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "num_attention_heads")
 
 
 def same_make(one: Path, other: Path) -> bool:
     """Whether a running engine can put the draft in one folder in the place of that in the other.
 
-    It cannot where shapes or dtypes differ. TideError where one cannot be read.
+    It cannot where shapes or dtypes differ, or what is not in the tensors. TideError where one cannot be read.
     """
-    return draft_kinds(read_draft(one)) == draft_kinds(read_draft(other))
+    configs = [read_json(folder / CONFIG_FILE, "serve another version") for folder in (one, other)]
+    alike = all(configs[0].get(name) == configs[1].get(name) for name in _BUILT_IN)
+    return alike and draft_kinds(read_draft(one)) == draft_kinds(read_draft(other))
 
 
 def _exported(folder: Path) -> Manifest | None:

@@ -1,7 +1,7 @@
 """Child process `python -m tide_cli.supervisor.first_draft --draft DRAFT --config FILE`: a ready-made draft as v0000.
 
-DRAFT is a folder or a hub id; FILE the trainer's configuration, which names target and store. Errors go to stderr as
-`tide: …` lines.
+DRAFT is a folder or a hub id; FILE the trainer's configuration, which names target and store. Prints `say …` lines
+while it works; errors go to stderr as `tide: …` lines.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.targets.known import pinned_revision
 from tide_cli.training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _REMEDY = "pass --draft with an EAGLE3 draft of this target, or none: TIDE then makes a fresh one"
 
@@ -25,16 +30,34 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
     if not folder.is_dir():
         from tide_cli.targets.hub import download
 
-        folder = download(draft, None)
+        folder = download(draft, pinned_revision(draft), _say)
     target = read_json(config.target / "config.json", _REMEDY)
     return publish_foreign(
         folder,
         DraftStore(config.drafts),
         target=config.target_name,
         target_revision=config.target_revision,
-        target_config=target.get("text_config", target),
+        target_config=target.get("text_config", target) | {"architectures": target.get("architectures")},
         remedy=_REMEDY,
+        lend=lambda: _usual_head(config),
+        say=lambda line: _say(f"the draft {draft}: {line}"),
     )
+
+
+def _usual_head(config: TrainingConfig) -> tuple[Tensor, Tensor]:
+    """(ids [D], head [D, H]): the tokens that a fresh draft could propose, and the target's rows for them."""
+    import torch
+
+    from tide_cli.training.day_zero import draft_vocabulary, special_tokens
+    from tide_cli.training.target_weights import TargetWeights
+
+    head = TargetWeights.read(config.target, torch.bfloat16).head
+    ids = draft_vocabulary(len(head), config.draft_vocab_size, special_tokens(config.target))
+    return ids, head[ids]
+
+
+def _say(line: str) -> None:
+    print(f"say {line}", flush=True)
 
 
 def main() -> int:

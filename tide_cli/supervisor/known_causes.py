@@ -108,6 +108,12 @@ ANYWHERE = (
         trainer="end what else uses it (`nvidia-smi`), or lower batch_tokens or max_sample_tokens (`tide config`)",
     ),
     Rule(
+        r"(?:CUDA|HIP) error: an illegal memory access was encountered",
+        "a GPU kernel reached for memory that is not its own (illegal memory access)",
+        "`tide plan` names known troubles of this target; without CUDA graphs, and slower, it may go on: "
+        "`tide up ... -- --disable-decode-cuda-graph`",
+    ),
+    Rule(
         r"The memory capacity is unbalanced\. Some GPUs may be occupied by other processes\. pre",
         "other programs hold memory of some of the GPUs",
         "end them (`nvidia-smi` names them)",

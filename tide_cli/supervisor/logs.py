@@ -22,7 +22,7 @@ _TAIL = 64 * 2**10  # bytes read to find out why a child ended
 _BLOCK = 64 * 2**10  # bytes in memory while a log is read for a person
 _FOLLOW_EVERY = 0.3  # seconds between two looks at a log that is followed
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_OURS = "tide: "
+_OURS, _SAYS = "tide: ", "say "
 _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)\b.*")
 _LONGEST_WORDS = 300  # characters of a line that is shown as a reason
 
@@ -92,6 +92,12 @@ def last_words(text: str) -> str:
 def own_words(text: str) -> list[str]:
     """The lines in which the child itself says what is wrong and what to do."""
     return [line.removeprefix(_OURS)[:_LONGEST_WORDS] for line in _lines(text) if line.startswith(_OURS)]
+
+
+def last_said(text: str) -> str | None:
+    """What a child that fetches files says of its progress: the last of its `say …` lines; None where there is none."""
+    said = [line.removeprefix(_SAYS) for line in _lines(text) if line.startswith(_SAYS)]
+    return said[-1][:_LONGEST_WORDS] if said else None
 
 
 def last_lines(text: str, count: int = 8, width: int = 200) -> list[str]:

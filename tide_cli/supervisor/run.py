@@ -26,8 +26,11 @@ from tide_cli.supervisor.journal import Journal, read_events, was_cut_short, was
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.leftovers import record_children
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
+from tide_cli.supervisor.logs import last_said, read_tail
 from tide_cli.supervisor.messages import (
+    DRAFT,
     ENGINE,
+    TARGET,
     TRAINER,
     Action,
     Answer,
@@ -71,6 +74,7 @@ from tide_cli.telemetry.totals import held_out_samples
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
+_SAID = 4096  # bytes of a log's end in which a child that prepares something says how far it is
 _ANSWER_WITHIN = 120.0  # seconds the holder of a ticket waits
 
 
@@ -332,9 +336,18 @@ class Supervisor:
             self.core,
             {name: process.pid for name, process in self._processes.items() if children[name].alive},
             self._watchers.seen,
-            self._engine_start.phase() if self._engine_start and children[ENGINE].state == "STARTING" else None,
+            {name: self._phase(name) for name in children if children[name].state == "STARTING"},
             self._versions.newest(),
             list(self._recent),
             self._begun,
             time.monotonic(),
         )
+
+    def _phase(self, child: str) -> dict[str, Any] | None:
+        """Of a child that is starting: name, words and seconds; None where it does not say."""
+        if child == ENGINE:
+            return self._engine_start.phase() if self._engine_start else None
+        process = self._processes.get(child) if child in (TARGET, DRAFT) else None
+        said = last_said(read_tail(self._paths.logs / f"{child}.log", process.log_start, _SAID)) if process else None
+        seconds = round(time.monotonic() - self.core.children[child].since, 1)
+        return {"name": "files", "words": said, "seconds": seconds} if said else None

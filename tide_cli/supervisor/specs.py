@@ -54,9 +54,8 @@ class Workshop:
     def spec(self, child: str, served: int | None) -> ChildSpec:
         """How `child` is started now. Raises TideError where the target cannot be used."""
         if child == TARGET:
-            return self._python(
-                child, self._any_partition, ["-m", "tide_cli.targets", self._target_argument(), str(self.paths.cache)]
-            )
+            arguments = [self._target_argument(), str(self.paths.cache), *self._draft_on_hub()]
+            return self._python(child, self._any_partition, ["-m", "tide_cli.targets", *arguments])
         target = self.target_files()
         if child == ENGINE:
             command = engine_command(
@@ -129,6 +128,12 @@ class Workshop:
 
     def _target_argument(self) -> str:
         return self.target.name if self.target.known else str(self.target.hub_id)
+
+    def _draft_on_hub(self) -> list[str]:
+        """The published draft that comes after the target, so that one that does not fit is found before the target."""
+        own = self.target.known.draft_hub_id if self.target.known else None
+        draft = self.settings.draft or own
+        return [draft] if DRAFT in self.steps() and draft and not Path(draft).expanduser().is_dir() else []
 
     @property
     def _any_partition(self) -> Partition:

@@ -25,13 +25,13 @@ def make_status(
     core: Core,
     pids: Mapping[str, int],
     seen: Seen,
-    phase: Mapping[str, Any] | None,
+    phases: Mapping[str, Mapping[str, Any] | None],
     versions: list[dict[str, Any]],
     events: list[dict[str, Any]],
     begun: float,
     now: float,
 ) -> dict[str, Any]:
-    """phase: of an engine that is starting (see EngineStart); versions: of the draft (see VersionRows).
+    """phases: of children that are starting (see EngineStart), by name; versions: of the draft (see VersionRows).
 
     begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to.
     """
@@ -45,7 +45,7 @@ def make_status(
             "failures": child.failures,
             "seconds": round(now - child.since, 3) if child.generation else 0.0,
             "reason": child.reason,
-            "phase": phase if name == ENGINE else None,
+            "phase": phases.get(name),
         }
         for name, child in core.children.items()
     }

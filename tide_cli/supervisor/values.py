@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from tide_cli.drafts.fit import TargetFacts, lacks, misfit, tensor_names
 from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
@@ -17,7 +21,7 @@ def check_values(settings: Settings) -> Target:
     """The target that is named. Raises UsageError for a value that a start would refuse on every machine."""
     checked(settings.paths)
     target = resolve_target(settings.target, settings.paths)
-    _check_draft_folder(settings.draft)
+    _check_draft(settings.draft, target)
     captures = settings.speculates and settings.capture
     check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
     for flag, text in (
@@ -33,18 +37,45 @@ def check_values(settings: Settings) -> Target:
     return target
 
 
-def _check_draft_folder(draft: str | None) -> None:
-    """A folder must look like a draft; what is no folder and no path is left to the hub."""
+def _check_draft(draft: str | None, target: Target) -> None:
+    """A folder must hold a draft that fits; what is no folder and no path is left to the hub."""
     if draft is None:
         return
     folder = Path(draft).expanduser()
     if folder.is_dir():
-        for name in ("config.json", "model.safetensors"):
-            if not (folder / name).is_file():
-                raise UsageError(
-                    f"{draft} is not a draft", why=f"it has no {name}", remedy="pass the folder of an EAGLE3 draft"
-                )
+        if why := _unfit(folder, target):
+            raise UsageError(f"{draft} is not a draft", why=why, remedy="pass the folder of an EAGLE3 draft")
     elif draft.startswith((".", "/", "~")) or draft.count("/") != 1:
         raise UsageError(
             f"no draft at {draft}", remedy="pass a folder with config.json and model.safetensors, or a hub id"
         )
+
+
+def _unfit(folder: Path, target: Target) -> str | None:
+    """What can be told without torch: the rest is checked when the draft is taken into the store."""
+    if not (folder / "config.json").is_file():
+        return "it has no config.json"
+    if not any((folder / name).is_file() for name in ("model.safetensors", "pytorch_model.bin")):
+        return "it has no model.safetensors"
+    config, facts = _json(folder / "config.json"), _facts(target)
+    if config is None:
+        return "its config.json is no JSON object"
+    names = tensor_names(folder)
+    return (misfit(config, facts) if facts else None) or (lacks(names, config) if names is not None else None)
+
+
+def _facts(target: Target) -> TargetFacts | None:
+    """Of a known target, or of one whose files are here."""
+    if target.folder and (config := _json(target.folder / "config.json")):
+        with suppress(KeyError, TypeError):  # such a target cannot be served: its own check says so
+            return TargetFacts.of(config | config.get("text_config", {}) | {"architectures": config["architectures"]})
+    shape = target.known.shape if target.known else None
+    return TargetFacts(shape.hidden_size, shape.vocab_size, shape.layers) if shape else None
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

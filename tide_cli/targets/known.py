@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,26 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
+class Trouble:
+    """A known trouble of a target or of its drafts: a table [[troubles]] of its TOML file.
+
+    issue: where it is discussed, as `owner/repository#number`. when, what: the circumstances and what then happens.
+    tide: what TIDE does about it, or why it can't. drafts: hub ids that it concerns; empty: whatever draft is served.
+    """
+
+    issue: str
+    when: str
+    what: str
+    tide: str
+    drafts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class KnownTarget:
-    """What configs/<name>.toml says. Either a GGUF file inside a Python package or a hub id."""
+    """What configs/<name>.toml says. Either a GGUF file inside a Python package or a hub id.
+
+    revision, draft_revision, other_drafts: commits on the hub. other_drafts: drafts that may be chosen with --draft.
+    """
 
     name: str
     title: str
@@ -25,8 +43,22 @@ class KnownTarget:
     gguf_file: str | None = None
     gguf_sha256: str | None = None
     draft_hub_id: str | None = None  # published EAGLE3 draft; None: TIDE makes a fresh one
+    draft_revision: str | None = None
+    other_drafts: dict[str, str] = field(default_factory=dict)
     sglang_arguments: tuple[str, ...] = ()
     shape: TargetShape | None = None  # the table [shape], with [draft] beside it where the draft's own shape is known
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def revisions(self) -> dict[str, str | None]:
+        """Every hub id that the file names, with its commit."""
+        named = {self.hub_id: self.revision, self.draft_hub_id: self.draft_revision, **self.other_drafts}
+        return {hub_id: revision for hub_id, revision in named.items() if hub_id}
+
+    def troubles_with(self, draft: str | None) -> list[Trouble]:
+        """Those that concern the target with `draft` (as --draft takes it; None: its own)."""
+        served = draft or self.draft_hub_id
+        return [trouble for trouble in self.troubles if not trouble.drafts or served in trouble.drafts]
 
 
 def configs_folder() -> Path:
@@ -43,8 +75,19 @@ def known_targets() -> dict[str, KnownTarget]:
             fields = tomllib.load(file)
         fields["sglang_arguments"] = tuple(fields.get("sglang_arguments", ()))
         fields["shape"] = _shape(fields.pop("shape", None), fields.pop("draft", None))
+        fields["troubles"] = tuple(
+            Trouble(**trouble | {"drafts": tuple(trouble.get("drafts", ()))}) for trouble in fields.get("troubles", ())
+        )
         found[path.stem] = KnownTarget(name=path.stem, **fields)
     return found
+
+
+def pinned_revision(hub_id: str) -> str | None:
+    """The commit at which a hub id that configs/*.toml name is fetched; None for others: the newest."""
+    for target in known_targets().values():
+        if revision := target.revisions.get(hub_id):
+            return revision
+    return None
 
 
 def _shape(target: dict[str, Any] | None, draft: dict[str, Any] | None) -> TargetShape | None:
