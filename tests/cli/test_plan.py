@@ -51,6 +51,46 @@ def test_a_plan_as_json(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def test_a_plan_names_known_troubles_of_the_pair(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path)
+    own = json.loads(plan("h100-8x80", *where, "--json").stdout)["troubles"]
+    assert [trouble["issue"] for trouble in own] == ["sgl-project/sglang#28569"]
+    other = plan("h100-8x80", *where, "--draft", "nvidia/gpt-oss-120b-Eagle3-v3").stdout
+    assert "known trouble (sgl-project/sglang#32226): NVIDIA's draft v3" in other
+    assert "  TIDE: refuses it" in other
+    assert "28569" not in other
+    assert "known trouble" not in plan("h100-8x80", *where, "--speculation", "off").stdout
+
+
+def draft(folder: Path, *names: str, **config: object) -> Path:
+    """Of gpt-oss, with tensors of one number each."""
+    folder.mkdir()
+    values = {"hidden_size": 2880, "vocab_size": 201_088, "draft_vocab_size": 32_000, **config}
+    (folder / "config.json").write_text(json.dumps(values))
+    header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in names}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    return folder
+
+
+def test_a_draft_that_would_accept_nothing_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path / "state", "--draft")
+    whole = ("lm_head.weight", "d2t", "t2d", "fc.weight")
+    beyond = {"eagle_aux_hidden_state_layer_ids": [24, 30, 40]}
+    for made, words in (
+        (draft(tmp_path / "headless", "d2t", "t2d"), "it has no lm_head.weight"),
+        (draft(tmp_path / "unmapped", "lm_head.weight"), "it has no d2t"),
+        (draft(tmp_path / "beyond", *whole, eagle_config=beyond), "not three layers of the target's 36"),
+        (draft(tmp_path / "normed", *whole, norm_before_fc=True), "norm_before_fc"),
+        (draft(tmp_path / "other", *whole, hidden_size=4096), "its hidden_size is 4096, the target's 2880"),
+    ):
+        answer = plan("h100-8x80", *where, made)
+        assert answer.returncode == 2
+        assert words in answer.stderr
+    fitting = draft(tmp_path / "fitting", *whole, max_position_embeddings=2048)
+    assert plan("h100-8x80", *where, fitting).returncode == 0
+    assert plan("h100-8x80", *where, draft(tmp_path / "shared", "fc.weight", draft_vocab_size=None)).returncode == 0
+
+
 def test_a_plan_as_text(tmp_path: Path) -> None:
     text = plan("a100-4x80-a6000-4x48", "--target", "gpt-oss-120b", "--state-dir", tmp_path).stdout
     lines = text.splitlines()

@@ -82,6 +82,7 @@ INCOMPATIBLE = (
     "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\n"
     "The current PyTorch install supports CUDA capabilities sm_70 sm_75 sm_80 sm_86 sm_90."
 )
+ILLEGAL = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIll…"
 NCCL = (
     "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\n"
     "Last error:\nError while creating shared memory segment /dev/shm/nccl-vzIpS6 (size 9637888)"
@@ -101,6 +102,7 @@ ARCHITECTURE = "ValueError: Model architectures ['FooForCausalLM'] are not suppo
         (ALLOCATOR, "the machine ran out of memory", "dmesg", False),
         ("MemoryError", "the machine ran out of memory", "dmesg", False),
         ("OSError: [Errno 12] Cannot allocate memory", "the machine ran out of memory", "dmesg", False),
+        (ILLEGAL, "illegal memory access", "--disable-decode-cuda-graph", False),
         (NCCL, "/dev/shm", "--shm-size", True),
         ("OSError: [Errno 28] No space left on device: '/dev/shm/x'", "/dev/shm", "--shm-size", True),
         (EXTEND, "/dev/shm", "--ipc=host", True),

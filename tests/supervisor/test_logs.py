@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tide_cli.supervisor.logs import bound_log, last_lines, last_words, open_log, read_log, read_tail
+from tide_cli.supervisor.logs import bound_log, last_lines, last_said, last_words, open_log, read_log, read_tail
 
 LONG = 32 * 2**20  # bytes of a line that never ends
 FEW = 4 * 2**20  # bytes of memory that reading it may take
@@ -29,6 +29,11 @@ def test_last_words(tmp_path: Path, text: str, words: str) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"RuntimeError: of an earlier run\n" + text.encode())
     assert last_words(read_tail(log, len("RuntimeError: of an earlier run\n"))) == words
+
+
+def test_what_a_child_says_of_its_progress() -> None:
+    assert last_said("say one\nsay a.bin: 1 of 2 GiB\nnoise: say no\n") == "a.bin: 1 of 2 GiB"
+    assert last_said("tide: no\n") is None
 
 
 def test_the_tail_after_a_rotation_is_the_whole_file(tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ def test_a_pinned_commit_that_is_gone(fetching: Fetching, hub: Hub) -> None:
     assert "hf download Qwen/Qwen3-8B" in err[1]
 
 
-def test_offline_without_the_files(hub: Hub, fetching: Fetching) -> None:
-    code, _, err = fetching.run(HF_HUB_OFFLINE="1")
+@pytest.mark.parametrize("draft", [[], [DRAFT]])
+def test_offline_without_the_files(hub: Hub, fetching: Fetching, draft: list[str]) -> None:
+    code, _, err = fetching.run(TARGET, *draft, HF_HUB_OFFLINE="1")
     assert code == 1
     assert err[0] == "some/target is not complete in the local cache: HF_HUB_OFFLINE forbids to fetch it"
     assert hub.asked == []

@@ -68,7 +68,9 @@ def _facts(target: Target) -> TargetFacts | None:
     """Of a known target, or of one whose files are here."""
     if target.folder and (config := _json(target.folder / "config.json")):
         with suppress(KeyError, TypeError):  # such a target cannot be served: its own check says so
-            return TargetFacts.of(config | config.get("text_config", {}) | {"architectures": config["architectures"]})
+            return TargetFacts.of(
+                config | config.get("text_config", {}) | {"architectures": config.get("architectures")}
+            )
     shape = target.known.shape if target.known else None
     return TargetFacts(shape.hidden_size, shape.vocab_size, shape.layers) if shape else None
 

@@ -127,7 +127,6 @@ def _explained(hub_id: str, revision: str | None) -> Iterator[None]:
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
-        OfflineModeIsEnabled,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -154,12 +153,6 @@ def _explained(hub_id: str, revision: str | None) -> Iterator[None]:
             why="its owner may have rewritten the repository",
             remedy=f"fetch the present one with `hf download {hub_id} --local-dir DIR`, and pass that folder",
         ) from None
-    except OfflineModeIsEnabled:
-        raise TideError(
-            f"{hub_id} is not complete in the local cache",
-            why="HF_HUB_OFFLINE forbids to fetch it",
-            remedy=f"unset HF_HUB_OFFLINE, or fetch it elsewhere and pass the folder: `hf download {hub_id}`",
-        ) from None
     except HfHubHTTPError as error:
         if error.response.status_code == 401:
             why, remedy = "the hub does not accept your token", "set HF_TOKEN anew, or `hf auth login`"
@@ -169,6 +162,12 @@ def _explained(hub_id: str, revision: str | None) -> Iterator[None]:
     except Exception as error:  # of the client's HTTP library, which differs from one of its versions to the next
         if isinstance(error, TideError):
             raise
+        if constants.HF_HUB_OFFLINE:
+            raise TideError(
+                f"{hub_id} is not complete in the local cache",
+                why="HF_HUB_OFFLINE forbids to fetch it",
+                remedy=f"unset HF_HUB_OFFLINE, or fetch it elsewhere and pass the folder: `hf download {hub_id}`",
+            ) from None
         raise TideError(
             f"{hub_id} cannot be fetched from {constants.ENDPOINT}",
             why=reason(error),

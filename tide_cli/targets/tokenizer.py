@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tide_cli.errors import TideError, reason
 from tide_cli.paths import Paths
+from tide_cli.targets.known import pinned_revision
 from tide_cli.targets.locate import Target, resolve_target
 
 if TYPE_CHECKING:
@@ -49,5 +50,5 @@ def _file(target: Target) -> Path | None:
         return target.folder / _FILE
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(str(target.hub_id), _FILE)
+    found = try_to_load_from_cache(str(target.hub_id), _FILE, revision=pinned_revision(str(target.hub_id)))
     return Path(found) if isinstance(found, str) else None
