@@ -141,7 +141,12 @@ def test_a_draft_that_shares_the_targets_head_gets_rows_of_it(tmp_path: Path, ma
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"), [({"lm_head.weight": None}, "no lm_head.weight"), ({"d2t": None, "t2d": None}, "no d2t")]
+    ("parts", "words"),
+    [
+        ({"lm_head.weight": None}, "no lm_head.weight"),
+        ({"d2t": None, "t2d": None}, "no d2t"),
+        ({"lm_head.weight": None, "d2t": None, "t2d": None}, "no d2t"),  # which 12 tokens it learned to propose
+    ],
 )
 def test_half_of_head_and_map_is_refused_whoever_lends(
     tmp_path: Path, make_draft: Callable[..., Path], parts: dict, words: str

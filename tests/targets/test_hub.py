@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hub_server import COMMIT, Hub, etag, serving
+
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.control_client import ask
 
 TARGET, DRAFT = "some/target", "some/draft"
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 32, "num_hidden_layers": 12}
@@ -43,8 +51,14 @@ class Fetching:
         self._env.pop("HF_TOKEN", None)
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        return self._start("tide_cli.targets", *arguments, **env)
+
+    def start_tide(self, *arguments: str) -> subprocess.Popen[str]:
+        return self._start("tide_cli", *arguments)
+
+    def _start(self, module: str, *arguments: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tide_cli.targets", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env=self._env | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -175,3 +189,28 @@ def test_a_draft_that_does_not_fit_is_found_before_the_target_is_fetched(hub: Hu
     assert err[0] == "the draft some/draft does not belong to some/target: its hidden_size is 16, the target's 8"
     assert {name for name, _ in hub.fetched()} == {"config.json"}
     hub.files[DRAFT]["config.json"] = json.dumps(DRAFT_CONFIG).encode()
+
+
+def test_an_appliance_shows_how_far_its_download_is(hub: Hub, fetching: Fetching, tmp_path: Path) -> None:
+    hub.files[TARGET]["model-1-of-2.safetensors"] = WEIGHTS * 24
+    hub.stall = 12 * 2**20
+    state = tmp_path / "state"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    where = ("--state-dir", str(state))
+    up = fetching.start_tide("up", "--target", TARGET, *where, "--port", port, "--spool-size", "64MiB")
+    try:
+        phase = None
+        while not phase or "together" not in phase["words"]:
+            assert up.poll() is None, up.communicate()
+            time.sleep(0.05)
+            with suppress(TideError):  # not up yet
+                phase = ask(Paths.under(state, state).socket, "GET", "/v1/status")["children"]["target"]["phase"]
+        assert phase["name"] == "files"
+        assert re.fullmatch(r"\S+: \S+ GiB of \S+ GiB; together \S+ GiB of \S+ GiB \(.*\)", phase["words"])
+        shown = fetching.start_tide("ps", *where).communicate(timeout=60)[0]
+        assert re.search(r"target .*STARTING .*: .* GiB of ", shown)
+    finally:
+        up.terminate()
+        up.communicate(timeout=60)

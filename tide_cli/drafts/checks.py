@@ -68,19 +68,21 @@ def publish_foreign(
         raise TideError(what, why=error.why, remedy=remedy) from None
     for note in notes:
         say(note)
-    described = {
-        "target": target,
-        "target_revision": target_revision,
-        "vocab_map_hash": vocab_map_hash(made["d2t"]),
-        "samples": 0,
-        "tokens": 0,
-        "gate": None,
-    }
-    if not notes and (folder / WEIGHTS_FILE).is_file():
-        return store.publish(folder, parent=None, **described)
     with tempfile.TemporaryDirectory(prefix="tide-draft-") as scratch:
-        write(Path(scratch), made, shape)
-        return store.publish(Path(scratch), parent=None, **described)
+        source = folder
+        if notes or not (folder / WEIGHTS_FILE).is_file():
+            source = Path(scratch)
+            write(source, made, shape)
+        return store.publish(
+            source,
+            parent=None,
+            target=target,
+            target_revision=target_revision,
+            vocab_map_hash=vocab_map_hash(made["d2t"]),
+            samples=0,
+            tokens=0,
+            gate=None,
+        )
 
 
 # what an engine builds into a draft's forward pass at its start

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tide_cli.drafts.fit import HEAD, MAP
+from tide_cli.drafts.fit import HEAD, MAP, lacks
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
 from tide_cli.drafts.tensors import EMBEDDING_NAMES, read_draft, vocabulary_ids
 from tide_cli.errors import TideError, reason
@@ -37,7 +37,8 @@ def read_any(folder: Path) -> dict[str, Tensor]:
         tensors = torch.load(pickled, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise TideError(f"cannot read {pickled}", why=reason(error), remedy="use another draft") from None
-    return {name: tensor for name, tensor in tensors.items() if name not in EMBEDDING_NAMES}
+    items = tensors.items() if isinstance(tensors, dict) else ()
+    return {name: item for name, item in items if isinstance(item, Tensor) and name not in EMBEDDING_NAMES}
 
 
 def completed(
@@ -53,7 +54,7 @@ def completed(
     made, shape, notes = {_plain(name): tensor for name, tensor in tensors.items()}, dict(config), []
     if made.keys() != tensors.keys():
         notes.append("its one layer is called midlayer, as SpecForge wants it")
-    if HEAD not in made and MAP not in made and lend is not None:
+    if HEAD not in made and MAP not in made and lend is not None and lacks(made, shape) is None:
         ids, head = lend()
         made[HEAD], made[MAP] = head.to(made.get("fc.weight", head).dtype), ids - torch.arange(len(ids))
         notes.append(f"it has no head and starts with the target's, for {len(ids)} tokens")

@@ -26,16 +26,18 @@ _FINAL_BOUNDARY = "GptOssForCausalLM"  # the one architecture whose state after 
 class TargetFacts:
     """What a draft must agree with. layers and architecture are None where they are not known."""
 
-    hidden_size: int
-    vocab_size: int
+    hidden_size: int | None
+    vocab_size: int | None
     layers: int | None = None
     architecture: str | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> TargetFacts:
-        """From a target's config.json, or from the part of it that describes the text model."""
-        architectures = config.get("architectures") or [None]
-        return cls(config["hidden_size"], config["vocab_size"], config.get("num_hidden_layers"), architectures[0])
+        """From a target's config.json, which may hold that of a text model among others."""
+        text, names = config.get("text_config"), config.get("architectures")
+        text = text if isinstance(text, Mapping) else config
+        architecture = names[0] if isinstance(names, list) and names else None
+        return cls(text.get("hidden_size"), text.get("vocab_size"), text.get("num_hidden_layers"), architecture)
 
 
 def misfit(config: Mapping[str, Any], target: TargetFacts) -> str | None:

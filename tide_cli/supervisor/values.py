@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,7 @@ def _unfit(folder: Path, target: Target) -> str | None:
 def _facts(target: Target) -> TargetFacts | None:
     """Of a known target, or of one whose files are here."""
     if target.folder and (config := _json(target.folder / "config.json")):
-        with suppress(KeyError, TypeError):  # such a target cannot be served: its own check says so
-            return TargetFacts.of(
-                config | config.get("text_config", {}) | {"architectures": config.get("architectures")}
-            )
+        return TargetFacts.of(config)
     shape = target.known.shape if target.known else None
     return TargetFacts(shape.hidden_size, shape.vocab_size, shape.layers) if shape else None
 

@@ -48,9 +48,8 @@ def _check_draft(draft: str, hub_id: str, revision: str | None) -> None:
     """Raises TideError where the draft's config.json does not fit the target's."""
     from tide_cli.targets.hub import read_config
 
-    target = read_config(hub_id, revision)
-    facts = TargetFacts.of(target | target.get("text_config", {}) | {"architectures": target.get("architectures")})
-    if why := misfit(read_config(draft, pinned_revision(draft)), facts):
+    target = TargetFacts.of(read_config(hub_id, revision))
+    if why := misfit(read_config(draft, pinned_revision(draft)), target):
         what = f"the draft {draft} does not belong to {hub_id}"
         raise TideError(what, why=why, remedy="pass another one with --draft")
 

@@ -72,7 +72,11 @@ def _has_weights(folder: Path) -> bool:
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", *_PICKLED))
-    return all((folder / name).is_file() for name in set(json.loads(index.read_text())["weight_map"].values()))
+    try:
+        names = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return all((folder / name).is_file() for name in names)
 
 
 def _fetched(hub_id: str, revision: str | None, say: Callable[[str], None]) -> Path:

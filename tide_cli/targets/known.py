@@ -52,8 +52,8 @@ class KnownTarget:
     @property
     def revisions(self) -> dict[str, str | None]:
         """Every hub id that the file names, with its commit."""
-        named = {self.hub_id: self.revision, self.draft_hub_id: self.draft_revision, **self.other_drafts}
-        return {hub_id: revision for hub_id, revision in named.items() if hub_id}
+        named = [(self.hub_id, self.revision), (self.draft_hub_id, self.draft_revision), *self.other_drafts.items()]
+        return {hub_id: revision for hub_id, revision in named if hub_id}
 
     def troubles_with(self, draft: str | None) -> list[Trouble]:
         """Those that concern the target with `draft` (as --draft takes it; None: its own)."""
