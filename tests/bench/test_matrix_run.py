@@ -203,6 +203,19 @@ def test_an_engine_that_does_not_start_ends_the_others(
     assert machine.standing == {}
 
 
+def test_a_file_of_results_outlives_a_start_that_fails(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    machine.failing = "plain"
+    assert matrix(*small(workload, "--results", kept)) == 1
+    begun = kept.read_text()
+    assert matrix("--resume", kept) == 1
+    assert kept.read_text() == begun
+    machine.failing = None
+    assert matrix("--resume", kept) == 0
+
+
 def test_a_guard_that_is_not_met_names_its_cell(
     matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,23 +150,26 @@ def matrix(
         kept = Results.resume(resume, "matrix")
         plan = MatrixPlan.from_json(kept.head["plan"])
         check_guards(guards, plan.modes, GUARDED, COMPARED)
-    _measure(plan, requests_of(plan), kept, config, named=results is not None)
+    temporary = results is None and resume is None
+    _measure(plan, requests_of(plan), kept, config, temporary=temporary)
     report = _report(plan, kept, guards)
     _show(report, html, json)
-    if results is None and resume is None:
+    if temporary:
         kept.path.unlink()
     return verdict(report["matrix"]["guards"])
 
 
-def _measure(plan: MatrixPlan, requests: Sequence[Request], kept: Results, config: Path | None, *, named: bool) -> None:
-    """named: whether the file of results is the user's own, which stays even when it is empty."""
+def _measure(
+    plan: MatrixPlan, requests: Sequence[Request], kept: Results, config: Path | None, *, temporary: bool
+) -> None:
+    """temporary: whether this command made the file of results for itself; another one stays even when it is empty."""
     from tide_cli.bench.matrix_run import run_matrix
 
     try:
         with progress("measuring") as tick:
             run_matrix(plan, requests, kept, config, lambda line: complain([line]), tick)
     except BaseException as error:
-        if not kept.parts and not named:
+        if not kept.parts and temporary:
             kept.path.unlink()
         else:
             passes = plan.rounds * len(plan.modes) * len(plan.loads)
