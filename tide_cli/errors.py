@@ -78,7 +78,13 @@ def reason(error: Exception) -> str:
         return f"{error.args[0]} is missing" if error.args else "a part is missing"
     if isinstance(error, TypeError | AttributeError | IndexError | EOFError):
         return "its contents are not what they should be"
+    if isinstance(error, OverflowError):
+        return "a number in it is too large"
+    if isinstance(error, SyntaxError):
+        return f"it is no Python (line {error.lineno})"
     text = " ".join(str(error).split())[:300]
-    if text.startswith(("invalid literal", "could not convert")):
+    if text.startswith("Exceeds the limit"):
+        return "a number in it has too many digits"
+    if text.startswith(("invalid literal", "could not convert", "embedded null")):
         return "its contents are not what they should be"
     return text or "no reason was given"

@@ -39,9 +39,14 @@ def parse_path(text: str) -> Path:
     """The path of a file or folder, `~` replaced. Raises ValueError where it can be none."""
     path = Path(one_line(text))
     try:
-        return path.expanduser()
+        path = path.expanduser()
     except RuntimeError:
         raise ValueError(f"there is no home folder of {path.parts[0][1:] or 'this user'}") from None
+    try:
+        path.absolute()
+    except OSError:
+        raise ValueError("the folder that it starts from is gone") from None
+    return path
 
 
 def one_line(text: str) -> str:

@@ -70,6 +70,19 @@ def test_what_is_no_report(content: str, tmp_path: Path) -> None:
         read_report(tmp_path / "absent.json")
 
 
+@pytest.mark.parametrize("value", ["9" * 400, "NaN", "1e400", "[" * 100_000])
+def test_a_report_that_holds_what_no_figure_is(value: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"environment": {}, "x": ' + value + "}")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_report(tmp_path / "a.json")
+
+
+def test_a_ratio_without_a_median_is_no_figure() -> None:
+    for median in (None, "x", [1]):
+        entry = {"environment": {}, "part": {"f": {"median": median, "n": 3}, "m": 1}}
+        assert [one.figure for one in compare(entry, entry)] == ["n", "m"]
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / name for name in ("a.json", "b.json")]
     files[0].write_text(json.dumps(report(plain=0.2, static=0.1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -135,7 +136,12 @@ def test_up_is_not_named_where_it_would_fail(state: Path, kind: str, run: Callab
 
 
 @pytest.mark.parametrize(
-    "change", ["update events set data = 'x'", "update events set data = x'ff'", "update served set version = 'seven'"]
+    "change",
+    [
+        *("update events set data = 'x'", "update events set data = x'ff'", "update events set data = '[1]'"),
+        *("update events set time = 'noon'", "update events set time = 1e300", "update events set text = x'ff'"),
+        "update served set version = 'seven'",
+    ],
 )
 def test_rows_that_make_no_sense(state: Path, change: str, run: Callable[..., tuple[int, str]]) -> None:
     with sqlite3.connect(state / "tide.db") as connection:
@@ -145,8 +151,35 @@ def test_rows_that_make_no_sense(state: Path, change: str, run: Callable[..., tu
 
 
 def test_marks_of_another_kind(state: Path, run: Callable[..., tuple[int, str]]) -> None:
-    for content in ('{"pinned": ["x"], "bad": {}}', '{"pinned": 1, "bad": {}}', '{"bad": {}}', "{", '"'):
+    for content in (
+        *('{"pinned": ["x"], "bad": {}}', '{"pinned": 1, "bad": {}}', '{"pinned": [1e400], "bad": {}}'),
+        *('{"bad": {}}', "{", '"', "[" * 100_000),
+    ):
         (state / "drafts" / "marks.json").write_text(content)
         code, said = run(state, "drafts", "ls")
         assert code == 1
         assert "marks.json" in said
+
+
+def test_records_of_cycles_that_make_no_sense(state: Path, run: Callable[..., tuple[int, str]]) -> None:
+    record = state / "training" / "cycles" / "000001.json"
+    record.parent.mkdir(parents=True)
+    whole = {"cycle": 1, "created": 1.0, "served": 0, "start": "version", "config": {}}
+    for changed in ({"steps": 7}, {"config": [1]}, {"config": {"threads": "\0"}}, {"created": None}, {"gate": 1e400}):
+        record.write_text(json.dumps(whole | changed))
+        assert run(state, "train", "replay", "1")[0] == 1
+    record.write_text("[" * 100_000)
+    assert "nested too deeply" in run(state, "train", "replay", "1")[1]
+
+
+def test_folders_that_lead_nowhere(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., tuple[int, str]]
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert "leads back to itself" in run(state, "spool", "export", str(loop))[1]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "the folder that it starts from is gone" in run(Path("state"), "spool", "stat")[1]

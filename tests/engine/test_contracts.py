@@ -16,7 +16,7 @@ from tide_cli.engine.contract_report import report
 from tide_cli.engine.contracts import CONTRACTS
 from tide_cli.engine.hook_points import SGLANG_VERSION
 from tide_cli.engine.sglang_source import SglangSource
-from tide_cli.errors import UsageError
+from tide_cli.errors import TideError, UsageError
 
 INSTALLED = SglangSource.installed()
 TIDE = Path(__file__).parents[2] / "tide_cli"
@@ -166,6 +166,17 @@ def test_a_definition_under_a_condition_is_found(tmp_path: Path) -> None:
 def test_a_folder_without_sglang_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no SGLang"):
         SglangSource.below(tmp_path)
+
+
+def test_a_file_that_is_no_python_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "sglang"
+    package.mkdir()
+    (package / "broken.py").write_text("def f(:\n")
+    source = SglangSource(package)
+    for look in (lambda: source.find("sglang.broken.f"), lambda: list(source.strings("sglang.broken"))):
+        with pytest.raises(TideError, match=r"broken\.py") as refused:
+            look()
+        assert refused.value.why == "it is no Python (line 1)"
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:

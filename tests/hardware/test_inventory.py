@@ -49,7 +49,8 @@ def test_the_least_that_must_be_written() -> None:
     ("text", "words"),
     [
         ("{", "not JSON"),
-        ("[]", "version 1"),
+        ("[]", "it is no JSON object"),
+        ("{}", "version 1"),
         ('{"version": 2}', "version 1"),
         ('{"version": true, "nodes": []}', "version 1"),
         ('{"version": 1, "version": 1}', "stands twice"),

@@ -229,10 +229,15 @@ def change_manifest(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda m: m["samples"][0].update(split="both"), "contradict"),
         (lambda m: m["samples"][0].update(prompt_tokens=999), "contradict"),
         (lambda m: m.update(samples=[1]), "manifest.json"),
-        (lambda m: m["samples"][0].update(created=float("nan")), "created is nan"),
+        (lambda m: m.update(samples=["x"]), "contents are not what they should be"),
+        (lambda m: m.update(target=None), "target or hidden_size"),
+        (lambda m: m.update(hidden_size=8.9), "target or hidden_size"),
+        (lambda m: m.update(hidden_size="8"), "target or hidden_size"),
+        (lambda m: m["samples"][0].update(created=float("nan")), "NaN is no number"),
         (lambda m: m["samples"][0].update(created=1e300), "created is 1e+300"),
         (lambda m: m["samples"][0].update(accepted=10**30), "accepted is 1000"),
-        (lambda m: m["samples"][0].update(run="r" * 49), "run is"),
+        (lambda m: m["samples"][0].update(run="r" * 1000), "run is '" + "r" * 59 + "…'"),
+        (lambda m: m["samples"][0].update(file="a\0b"), "contents are not what they should be"),
     ],
 )
 def test_a_wrong_manifest_is_refused(exported, change, words: str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from tide_cli.bench.guards import Finding, Guard
 from tide_cli.errors import UsageError, reason
+from tide_cli.json_files import read_object
 
 # what makes two measurements comparable, and where it stands in a report
 _CONDITIONS = (
@@ -55,10 +55,10 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
 def read_report(path: Path) -> dict[str, Any]:
     """What a bench printed with --json. UsageError where it is none."""
     try:
-        report = json.loads(path.read_text())
+        report = read_object(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", why=reason(error)) from None
-    if not isinstance(report, dict) or not isinstance(report.get("environment"), dict):
+    if not isinstance(report.get("environment"), dict):
         raise UsageError(f"{path} is no report of a bench", remedy="`tide bench … --json > FILE` writes one")
     return report
 
@@ -113,7 +113,7 @@ def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
             continue
         if isinstance(inner, int | float):
             yield (where, name), float(inner)
-        elif isinstance(inner, dict) and "median" in inner:
+        elif isinstance(inner, dict) and isinstance(inner.get("median"), int | float):
             yield (where, f"{name} ratio"), float(inner["median"])
         elif isinstance(inner, dict | list):
             yield from _walk(inner, where)

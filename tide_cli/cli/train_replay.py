@@ -57,10 +57,13 @@ def train_replay(
 
 
 def _environment(record: CycleRecord) -> dict[str, str]:
+    """TideError where the configuration of the record cannot be one."""
     from tide_cli.engine.launch import cpu_environment
+    from tide_cli.training.config import TrainingConfig
 
-    added = cpu_environment() if record.config.get("device") == "cpu" else {}
-    return {**os.environ, **added, "OMP_NUM_THREADS": str(record.config.get("threads", 1))}
+    config = TrainingConfig.from_json(text.dumps(record.config))
+    added = cpu_environment() if config.device == "cpu" else {}
+    return {**os.environ, **added, "OMP_NUM_THREADS": str(config.threads)}
 
 
 def _run(argv: list[str], environment: Mapping[str, str], tick: Callable[[float, float], None]) -> dict[str, Any]:

@@ -45,7 +45,11 @@ def path_argument(text: str, metavar: str = "DIR") -> Any:
 def outside(paths: Paths, folder: Path) -> Path:
     """The folder, absolute. Raises UsageError where it lies in the state folder: what is there is the appliance's."""
     folder = folder.absolute()
-    if folder.resolve().is_relative_to(paths.state.resolve()):
+    try:
+        inside = folder.resolve().is_relative_to(paths.state.resolve())
+    except RuntimeError:  # what Python calls a loop of links
+        raise UsageError(f"cannot use {folder}", why="it is a link that leads back to itself") from None
+    if inside:
         raise UsageError(
             f"{folder} lies in the appliance's own folder",
             why="what is put there would be taken for a part of its state, or stand in its way",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tide_cli.drafts.files import sync_folder, write_file
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 
 MARKS_FILE = "marks.json"
 
@@ -29,7 +30,7 @@ def read_marks(root: Path) -> Marks:
     """The marks in the store `root`; none before there are any. TideError where the file cannot be read."""
     path = root / MARKS_FILE
     try:
-        content = json.loads(path.read_text())
+        content = read_object(path)
         return Marks(
             frozenset(int(version) for version in content["pinned"]),
             {int(version): str(reason) for version, reason in content["bad"].items()},

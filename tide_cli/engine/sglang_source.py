@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import TideError, UsageError, reason
 
 
 class Place(NamedTuple):
@@ -179,15 +179,16 @@ class _Signed:
 def string_constants(file: Path) -> tuple[str, ...]:
     """Every string constant of a Python file, the parts of f-strings and the docstrings included."""
     return tuple(
-        node.value
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value for node in ast.walk(_parse(file)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 
 @cache
 def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
+    try:
+        return ast.parse(file.read_text())
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise TideError(f"cannot read {file}", why=reason(error)) from None
 
 
 def _files(path: Path) -> list[Path]:

@@ -26,9 +26,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 from tide_cli.hardware.cores import parse_cores
 from tide_cli.hardware.inventory import LINKS, VERSION, Gpu, GpuProcess, Inventory, Link, NumaNode, parse_capability
+from tide_cli.json_files import json_object
 from tide_cli.setting_values import parse_size
 
 _VENDORS = ("nvidia", "amd")
@@ -40,12 +41,10 @@ _T = TypeVar("_T")
 def read_inventory(text: str) -> Inventory:
     """What `Inventory.to_json` writes, and what people leave out of it. Raises UsageError naming the field."""
     try:
-        values = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_each_once)
+        values = json_object(text, _each_once)
     except ValueError as error:
-        raise _malformed(f"it is not JSON: {error}") from None
-    except RecursionError:
-        raise _malformed("it is nested too deeply") from None
-    if not isinstance(values, dict) or values.get("version") != VERSION or isinstance(values.get("version"), bool):
+        raise _malformed(reason(error)) from None
+    if values.get("version") != VERSION or type(values["version"]) is not int:
         raise _malformed(f"it must be an object with version {VERSION}")
     fields = _Fields(values, "")
     inventory = Inventory(
@@ -256,16 +255,6 @@ def _shown(value: Any) -> str:
     """As it stands in the file, cut short."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else text[:39] + "…"
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 100:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 
 _ASK_AGAIN = 0.1  # seconds between two looks for the answer
 
@@ -80,7 +81,7 @@ def read_request(folder: Path, number: int) -> Which:
     """What was asked. TideError where there is no such request, or a wrong one."""
     path = folder / f"erase-{number}.json"
     try:
-        fields = json.loads(path.read_text())
+        fields = read_object(path)
         return Which(**{**fields, "ids": tuple(int(sample) for sample in fields["ids"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TideError(f"{path} is no request to erase", why=reason(error)) from None

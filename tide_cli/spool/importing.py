@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
+import os
 import pickle
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
+from tide_cli.setting_values import shown
 from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
 from tide_cli.spool.figures import read_ring
 from tide_cli.spool.index import SpoolIndex
@@ -61,21 +63,23 @@ def read_export(folder: Path) -> Export:
     """What the manifest in `folder` says. TideError where it is no export, or one of another kind."""
     path = folder / MANIFEST_FILE
     try:
-        manifest = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = read_object(path)
+    except (OSError, ValueError) as error:
         raise _no_export(folder, reason(error)) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if manifest.get("format") != FORMAT:
         raise _no_export(folder, f"{path} is not the manifest of one")
     if manifest.get("version") != FORMAT_VERSION:
         raise _no_export(folder, f"its format is {manifest.get('version')}, this TIDE reads {FORMAT_VERSION}")
     try:
         samples = [_sample(folder, entry) for entry in manifest["samples"]]
         samples.sort(key=lambda sample: (sample.info.created, sample.info.id))
-        export = Export(folder, str(manifest["target"]), int(manifest["hidden_size"]), tuple(samples))
+        export = Export(folder, manifest["target"], manifest["hidden_size"], tuple(samples))
+        if type(export.target) is not str or type(export.hidden_size) is not int:
+            raise ValueError("target or hidden_size is not what it should be")
         RowLayout(hidden_size=export.hidden_size, target=export.target)  # says what is wrong with them
         return export
     except (KeyError, TypeError, ValueError) as error:
-        raise _no_export(folder, f"{path}: {error}") from None
+        raise _no_export(folder, f"{path}: {reason(error)}") from None
 
 
 def check_export(export: Export, tick: Tick) -> None:
@@ -172,8 +176,8 @@ def take_up(writer: SpoolWriter, export: Export, samples: Sequence[ExportedSampl
 
 def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     """An entry of the manifest. KeyError, TypeError or ValueError where something is missing or wrong."""
-    path = (folder / entry["file"]).resolve()
-    if not path.is_relative_to(folder.resolve()):
+    path = Path(os.path.realpath(folder / entry["file"]))  # resolve() raises an error of its own for a loop of links
+    if not path.is_relative_to(os.path.realpath(folder)):
         raise ValueError(f"{entry['file']} is outside the folder")
     values: dict[str, Any] = dict(IN_RING_ONLY)
     for field in fields(SampleInfo):
@@ -182,7 +186,7 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
         value = entry.get("domain", "") if field.name == "domain" else entry[field.name]  # older exports have none
         kind = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
         if type(value) is not kind or not _possible(field.name, value):
-            raise ValueError(f"{entry['file']}: {field.name} is {value!r}")
+            raise ValueError(f"{entry['file']}: {field.name} is {shown(value)}")
         values[field.name] = value
     info = SampleInfo(**values)
     if info.split not in ("train", "held_out") or info.tokens < 1 or info.generated < 1:

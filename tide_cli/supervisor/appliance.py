@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.plan_settings import plan_for
+from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.journal import event_line
@@ -165,10 +166,9 @@ def write_outcome(paths: Paths, code: int, reason: str | None, excerpt: Sequence
 def read_outcome(paths: Paths) -> dict[str, Any] | None:
     """{'code', 'reason', 'excerpt', 'time'}; None where no appliance has ended here."""
     try:
-        outcome = json.loads(outcome_file(paths).read_text())
+        return read_object(outcome_file(paths))
     except (OSError, ValueError):
         return None
-    return outcome if isinstance(outcome, dict) else None
 
 
 def outcome_error(outcome: dict[str, Any]) -> TideError:

@@ -25,6 +25,8 @@ _TABLES = (
     "create table if not exists served (id integer primary key, version integer not null, since real not null)",
 )
 
+_LATEST = 1e11  # unix seconds; a later time is no time
+
 
 class Journal:
     """The writing end, for the thread that made it.
@@ -76,9 +78,12 @@ def read_events(
     )
     names = ("id", "time", "kind", "text", "data")
     try:
-        return [{**dict(zip(names, row, strict=True)), "data": json.loads(row[4])} for row in reversed(rows)]
-    except (TypeError, ValueError) as error:
+        found = [{**dict(zip(names, row, strict=True)), "data": json.loads(row[4])} for row in reversed(rows)]
+    except (TypeError, ValueError, RecursionError) as error:
         raise _unusable(path, error) from None
+    if not all(map(_is_event, found)):
+        raise _unusable(path, ValueError("it holds an event that can be none"))
+    return found
 
 
 def read_served(path: Path) -> int | None:
@@ -119,6 +124,12 @@ def _unusable(path: Path, error: Exception) -> TideError:
         error = IsADirectoryError(errno.EISDIR, "a folder")
     remedy = "`tide down`, then move it away; drafts and spool do not depend on it"
     return TideError(f"cannot use {path}", why=reason(error), remedy=remedy)
+
+
+def _is_event(event: dict[str, Any]) -> bool:
+    moment, text, data = event["time"], event["text"], event["data"]
+    possible = isinstance(moment, int | float) and 0 <= moment < _LATEST
+    return possible and isinstance(text, str) and isinstance(data, dict)
 
 
 def event_line(event: dict[str, Any]) -> str:

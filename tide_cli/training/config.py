@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
+from tide_cli.json_files import checked, json_object
 
 _PATHS = ("target", "spool", "drafts", "state")
 
@@ -52,10 +52,13 @@ class TrainingConfig:
     def from_json(cls, text: str) -> TrainingConfig:
         """The inverse of `to_json`. Raises TideError, naming the keys, for missing or unknown ones."""
         try:
-            values: dict[str, Any] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise TideError("the trainer's configuration is not JSON", why=str(error)) from None
+            values = json_object(text)
+        except ValueError as error:
+            raise TideError("the trainer's configuration cannot be read", why=reason(error)) from None
         known = {field.name for field in fields(cls)}
         if wrong := sorted(known ^ values.keys()):
             raise TideError(f"the trainer's configuration has missing or unknown keys: {', '.join(wrong)}")
-        return cls(**{name: Path(value) if name in _PATHS else value for name, value in values.items()})
+        try:
+            return checked(cls, values)
+        except ValueError as error:
+            raise TideError("the trainer's configuration cannot be read", why=reason(error)) from None

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
+from tide_cli.json_files import checked, read_object
 
 if TYPE_CHECKING:
     from tide_cli.spool.samples import Sample
@@ -76,16 +77,13 @@ class CycleRecord:
         """TideError where this cycle has no record that can be read."""
         path = folder / CYCLES_FOLDER / f"{_name(cycle)}.json"
         try:
-            values = json.loads(path.read_text())
-            lists = {name: [tuple(key) for key in values[name]] for name in ("newest", "old")}
-            steps = [[tuple(key) for key in batch] for batch in values["steps"]]
-            return cls(**values | lists | {"steps": steps})
+            return checked(cls, read_object(path))
         except FileNotFoundError:
             known = ", ".join(str(number) for number in recorded(folder)) or "none"
             what = f"cycle {cycle} is not recorded in {path.parent}"
             raise TideError(what, why=f"recorded: {known}", remedy="`tide events` lists the cycles") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TideError(f"cannot read {path}", why=str(error), remedy="replay another cycle") from None
+        except (OSError, ValueError) as error:
+            raise TideError(f"cannot read {path}", why=reason(error), remedy="replay another cycle") from None
 
 
 def recorded(folder: Path) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 
 _EMBEDDING, _HEAD, _NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 
@@ -64,9 +64,11 @@ def read_last_layer(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        return read_object(path)
     except (OSError, ValueError) as error:
-        raise TideError(f"cannot read {path}", why=str(error), remedy="give the target's checkpoint folder") from None
+        raise TideError(
+            f"cannot read {path}", why=reason(error), remedy="give the target's checkpoint folder"
+        ) from None
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:
