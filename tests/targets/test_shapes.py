@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tide_cli.errors import TideError
-from tide_cli.targets import TargetShape, known_targets, read_draft_shape, read_target_shape
+from tide_cli.errors import TideError, UsageError
+from tide_cli.targets import Target, TargetShape, describe, known_targets, read_draft_shape, read_target_shape
 from tide_cli.targets.known import configs_folder
 
 KNOWN = known_targets()
@@ -125,6 +125,43 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     assert "no safetensors" in refused.value.lines()[0]
     with pytest.raises(TideError, match="EAGLE3 draft"):
         read_draft_shape(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, not a whole number above 0"),
+        ({"num_attention_heads": -2}, "num_attention_heads is -2"),
+        ({"num_attention_heads": 65}, "num_attention_heads is 65, more than hidden_size"),
+        ({"vocab_size": "1000"}, "vocab_size is '1000'"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings is 0"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"num_key_value_heads": [1]}, "num_key_value_heads is a list"),
+        ({"hidden_size": float("inf")}, "Infinity is no number"),
+        ({"text_config": [1]}, "text_config is no JSON object"),
+        ({"quantization_config": [1]}, "its contents are not what they should be"),
+    ],
+)
+def test_figures_that_cannot_be(wrong: dict[str, object], words: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, **wrong)
+    with pytest.raises(TideError) as refused:
+        read_target_shape(folder)
+    assert words in refused.value.why
+    if not wrong.keys() & {"num_attention_heads", "num_key_value_heads", "quantization_config"}:
+        with pytest.raises(UsageError) as refused:
+            describe(folder, Target("t", folder=folder))
+        assert words in refused.value.why
+
+
+@pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "{"])
+def test_a_config_that_is_no_object(text: str, tmp_path: Path) -> None:
+    (checkpoint(tmp_path) / "config.json").write_text(text)
+    with pytest.raises(TideError, match="cannot be planned for"):
+        read_target_shape(tmp_path)
+    with pytest.raises(TideError, match="EAGLE3 draft"):
+        read_draft_shape(tmp_path)
+    with pytest.raises(UsageError, match="cannot be served"):
+        describe(tmp_path, Target("t", folder=tmp_path))
 
 
 def test_a_draft_folder(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
 from tide_cli.targets.locate import Target
+from tide_cli.targets.shape import read_config, whole_number
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,22 @@ class PreparedTarget:
 def describe(folder: Path, target: Target) -> PreparedTarget:
     """Read the shape of the checkpoint in `folder`. Raises UsageError when config.json cannot be used."""
     try:
-        config = json.loads((folder / "config.json").read_text())
-        text = config.get("text_config", config)
+        _, text = read_config(folder)
         return PreparedTarget(
             name=target.name,
             folder=folder,
             revision=_revision(folder, target),
-            hidden_size=text["hidden_size"],
-            vocab_size=text["vocab_size"],
-            num_layers=text["num_hidden_layers"],
-            context_length=text["max_position_embeddings"],
+            hidden_size=whole_number(text, "hidden_size"),
+            vocab_size=whole_number(text, "vocab_size"),
+            num_layers=whole_number(text, "num_hidden_layers"),
+            context_length=whole_number(text, "max_position_embeddings"),
             sglang_arguments=target.known.sglang_arguments if target.known else (),
             draft_hub_id=target.known.draft_hub_id if target.known else None,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"the checkpoint in {folder} cannot be served",
-            why=f"config.json has no {error}" if isinstance(error, KeyError) else f"config.json: {error}",
+            why=f"config.json: {reason(error)}",
             remedy="pass the folder of a language model checkpoint",
         ) from None
 

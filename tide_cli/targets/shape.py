@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
+from tide_cli.setting_values import shown
 
 # A draft proposes tokens from a part of the target's vocabulary. 12,288 tokens cover 91-99 % of what a vocabulary of
 # 49k is used for (measured); published drafts for the large vocabularies keep 32,000.
@@ -80,50 +82,81 @@ class TargetShape:
 
 def read_target_shape(folder: Path) -> TargetShape:
     """The shape of the checkpoint in `folder`. Raises TideError where config.json or the weights cannot be used."""
-    config = _read_json(folder / "config.json")
-    text = config.get("text_config", config)
     try:
+        config, text = read_config(folder)
         layer_types = text.get("layer_types") or []
-        heads = text["num_attention_heads"]
-        experts = text.get("num_local_experts") or text.get("num_experts") or 0
+        heads, hidden = whole_number(text, "num_attention_heads"), whole_number(text, "hidden_size")
+        experts = _first_of(text, "num_local_experts", "num_experts") or 0
+        inner = whole_number(text, "intermediate_size")
         quantisation = text.get("quantization_config") or config.get("quantization_config") or {}
         return TargetShape(
-            layers=text["num_hidden_layers"],
-            hidden_size=text["hidden_size"],
-            intermediate_size=text["intermediate_size"],
+            layers=whole_number(text, "num_hidden_layers"),
+            hidden_size=hidden,
+            intermediate_size=inner,
             heads=heads,
-            kv_heads=text.get("num_key_value_heads") or heads,
-            head_dim=text.get("head_dim") or text["hidden_size"] // heads,
-            vocab_size=text["vocab_size"],
-            context_length=text["max_position_embeddings"],
+            kv_heads=_first_of(text, "num_key_value_heads") or heads,
+            head_dim=_head_dim(text, hidden, heads),
+            vocab_size=whole_number(text, "vocab_size"),
+            context_length=whole_number(text, "max_position_embeddings"),
             weight_bytes=_weight_bytes(folder),
             element_bytes=_BYTES.get(str(text.get("dtype") or text.get("torch_dtype")), 2),
             sliding_layers=layer_types.count("sliding_attention"),
             experts=experts,
-            expert_intermediate_size=(text.get("moe_intermediate_size") or text["intermediate_size"]) if experts else 0,
-            experts_per_token=(text.get("num_experts_per_tok") or text.get("experts_per_token") or 0) if experts else 0,
-            sliding_window=text.get("sliding_window") or 0,
+            expert_intermediate_size=(_first_of(text, "moe_intermediate_size") or inner) if experts else 0,
+            experts_per_token=(_first_of(text, "num_experts_per_tok", "experts_per_token") or 0) if experts else 0,
+            sliding_window=_first_of(text, "sliding_window") or 0,
             quantisation=quantisation.get("quant_method"),
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _unusable(folder, f"config.json: {error!r}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unusable(folder, f"config.json: {reason(error)}") from None
 
 
 def read_draft_shape(folder: Path) -> DraftShape:
     """The shape of the draft in `folder`, from its config.json. Raises TideError."""
-    config = _read_json(folder / "config.json")
     try:
-        heads = config["num_attention_heads"]
+        config = read_object(folder / "config.json")
+        heads, hidden = whole_number(config, "num_attention_heads"), whole_number(config, "hidden_size")
         return DraftShape(
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
+            hidden_size=hidden,
+            intermediate_size=whole_number(config, "intermediate_size"),
             heads=heads,
-            kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            vocab_size=config["draft_vocab_size"],
+            kv_heads=_first_of(config, "num_key_value_heads") or heads,
+            head_dim=_head_dim(config, hidden, heads),
+            vocab_size=whole_number(config, "draft_vocab_size"),
         )
-    except (KeyError, TypeError) as error:
-        raise TideError(f"{folder} is not an EAGLE3 draft", why=f"config.json: {error!r}") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise TideError(f"{folder} is not an EAGLE3 draft", why=f"config.json: {reason(error)}") from None
+
+
+def read_config(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(config.json of a checkpoint, the part of it that describes the language model). OSError or ValueError."""
+    config = read_object(folder / "config.json")
+    text = config.get("text_config", config)
+    if not isinstance(text, dict):
+        raise ValueError("text_config is no JSON object")
+    return config, text
+
+
+def whole_number(config: Mapping[str, Any], name: str) -> int:
+    """A figure of a config.json. KeyError where it is missing, ValueError where it is no whole number above 0."""
+    value = config.get(name)
+    if value is None:
+        raise KeyError(name)
+    if type(value) is not int or not 0 < value < 2**31:
+        raise ValueError(f"{name} is {shown(value)}, not a whole number above 0")
+    return value
+
+
+def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
+    named = _first_of(config, "head_dim")
+    if named is None and heads > hidden:
+        raise ValueError(f"num_attention_heads is {heads}, more than hidden_size")
+    return named or hidden // heads
+
+
+def _first_of(config: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these figures that is there and not null or 0."""
+    return next((whole_number(config, name) for name in names if config.get(name) not in (None, 0)), None)
 
 
 def _weight_bytes(folder: Path) -> int:
@@ -131,16 +164,6 @@ def _weight_bytes(folder: Path) -> int:
     if not size:
         raise _unusable(folder, "it has no safetensors file")
     return size
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise _unusable(path.parent, f"config.json: {reason(error)}") from None
-    if not isinstance(content, dict):
-        raise _unusable(path.parent, "config.json is no JSON object")
-    return content
 
 
 def _unusable(folder: Path, why: str) -> TideError:
