@@ -32,7 +32,7 @@ def json_object(text: str, pairs: Any = dict) -> dict[str, Any]:
     return found
 
 
-def checked(kind: type[_T], values: dict[str, Any]) -> _T:
+def checked(kind: type[_T], values: Any) -> _T:
     """`values` as the dataclass `kind`, each of its type. Raises ValueError naming what is missing or wrong."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -40,8 +40,9 @@ def checked(kind: type[_T], values: dict[str, Any]) -> _T:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
         what = "missing" if first["type"] == "missing" else "not what it should be"
-        raise ValueError(f"{'.'.join(map(str, first['loc']))} is {what}") from None
+        raise ValueError(f"{where} is {what}") from None
 
 
 def _no_number(name: str) -> NoReturn:

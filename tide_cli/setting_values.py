@@ -18,6 +18,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) if unit}
 
 _LONGEST_TEXT, _LONGEST_NAME = 4095, 255  # bytes; of a path and of a file's name, Linux takes no longer ones
+MOST_RUNNING = 4096  # requests that are decoded together
 _LARGEST_SIZE = 2**50  # bytes; a larger one is a slip
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tide_cli.errors import UsageError, reason
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
-from tide_cli.setting_values import host_name, parse_size, plain, refusal, shown, takes
+from tide_cli.setting_values import MOST_RUNNING, host_name, parse_size, plain, refusal, shown, takes
 
 # Variables of TIDE's that are no settings: the settings file, what children inherit, the installer's, the tests'.
 _OTHER_VARIABLES = {
@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     draft: str | None = Field(None, description="EAGLE3 draft folder or hub id; none: the target's own, or a fresh one")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="precision the target is served in")
     context_length: int | None = Field(None, ge=64, le=_MANY, description="longest sequence; none: the target's own")
-    max_running_requests: int = Field(8, ge=1, le=4096, description="requests decoded together at most")
+    max_running_requests: int = Field(8, ge=1, le=MOST_RUNNING, description="requests decoded together at most")
     max_total_tokens: int | None = Field(
         None, ge=256, le=_MANY, description="tokens in the KV cache; none: chosen by the plan"
     )

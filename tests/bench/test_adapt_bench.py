@@ -166,6 +166,21 @@ def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: P
         run_adapt(AdaptOptions(**{**vars(options), "piece": 1}), tmp_path / "run", {}, Progress())
 
 
+@pytest.mark.parametrize(
+    ("line", "wrong"), [(0, '{"bench": "adapt"}'), (1, '{"kind": "pass", "phase": 0}'), (1, '{"piece": 1}')]
+)
+def test_damaged_results_are_refused(
+    line: int, wrong: str, options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:line], wrong, *lines[line + 1 :], ""]))
+    with pytest.raises(UsageError, match="cannot be gone on with"):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    assert len(world.journal) == done
+
+
 def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, tmp_path: Path, world: World) -> None:
     folder = tmp_path / "run" / "tide"
     folder.mkdir(parents=True)

@@ -216,6 +216,51 @@ def test_a_file_of_results_outlives_a_start_that_fails(
     assert matrix("--resume", kept) == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "change", "words"),
+    [
+        (0, lambda head: head.pop("plan"), "plan is missing"),
+        (0, lambda head: head.pop("environment"), "environment is missing"),
+        (0, lambda head: head["environment"].update(load=None), "contents are not what they should be"),
+        (0, lambda head: head["plan"].pop("loads"), "loads is missing"),
+        (0, lambda head: head["plan"].update(rounds=[3]), "rounds is not what it should be"),
+        (0, lambda head: head["plan"].update(rounds=10**12), "rounds is not what it should be"),
+        (0, lambda head: head["plan"].update(workload=None), "workload is not what it should be"),
+        (0, lambda head: head["plan"]["workload"].pop("sha256"), "sha256 is missing"),
+        (0, lambda head: head["plan"].update(loads=[{"concurrency": 5000}]), "loads.0 is not what it should be"),
+        (0, lambda head: head["plan"].update(loads=[{}]), "loads.0 is not what it should be"),
+        (1, lambda one: one.pop("answers"), "line 2: answers is missing"),
+        (1, lambda one: one.update(answers=[]), "line 2: 0 answers to 4 requests"),
+        (1, lambda one: one["answers"][0].update(times="x"), "line 2: answers.0"),
+        (1, lambda one: one.update(observed={"memory": "x"}), "line 2: figures.memory"),
+        (1, lambda one: one.update(mode="fast"), "the pass of fast at concurrency 1 in round 1 is no part of its plan"),
+        (1, lambda one: one.update(round=1), "the pass of plain at concurrency 1 in round 2 stands in it twice"),
+    ],
+)
+def test_a_damaged_file_of_results_starts_nothing(
+    line: int,
+    change: Callable[[dict[str, Any]], object],
+    words: str,
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    assert matrix(*small(workload, "--results", kept)) == 0
+    started = list(machine.started)
+    lines = [json.loads(one) for one in kept.read_text().splitlines()]
+    change(lines[line])
+    kept.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    capsys.readouterr()
+    assert matrix("--resume", kept) == 2
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert f"{kept} cannot be gone on with" in first
+    assert words in first
+    assert machine.started == started
+
+
 def test_a_guard_that_is_not_met_names_its_cell(
     matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

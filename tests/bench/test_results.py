@@ -29,13 +29,18 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
     assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 3}]
 
 
+def test_figures_that_are_no_numbers_can_be_gone_on_with(tmp_path: Path) -> None:
+    Results.begin(tmp_path / "r.jsonl", "matrix", {}).add({"a": float("nan")})
+    assert Results.resume(tmp_path / "r.jsonl", "matrix").parts == [{"a": None}]
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     Results.begin(tmp_path / "r.jsonl", "matrix", {})
     with pytest.raises(UsageError, match="exists already"):
         Results.begin(tmp_path / "r.jsonl", "matrix", {})
 
 
-@pytest.mark.parametrize("content", ["", "[]\n", "{}\n", '{"bench": "adapt"}\n', "7\n", "nothing\n"])
+@pytest.mark.parametrize("content", ["", "[]\n", "{}\n", '{"bench": "adapt"}\n', "7\n", "nothing\n", "[" * 10**5])
 def test_what_is_no_file_of_results(content: str, tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text(content)
     with pytest.raises(UsageError, match="is no file of"):

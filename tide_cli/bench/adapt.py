@@ -31,10 +31,12 @@ from tide_cli.bench.report import make_report
 from tide_cli.bench.requests import Request
 from tide_cli.bench.results import Results
 from tide_cli.bench.shift import pieces, turns
-from tide_cli.errors import UsageError
+from tide_cli.errors import UsageError, reason
+from tide_cli.json_files import checked
 from tide_cli.supervisor.journal import read_events
 
 RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
+_ANOTHER = "name another folder"
 
 
 def run_adapt(
@@ -67,8 +69,13 @@ class _Adapt:
         common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
         self._arms = Arms(folder, short_cycles(**common), interrupts)
         self._results = _results(folder / RESULTS_FILE, options)
-        self._passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in self._of("pass")]
-        self._done = sum(entry["requests"] for kind in ("general_pass", "pass", "measured") for entry in self._of(kind))
+        try:
+            self._passes = [checked(Pass, entry) for entry in self._of("pass")]
+            done = [checked(Measured, entry).requests for entry in self._of("measured")]
+            done += [int(entry["requests"]) for entry in self._of("general_pass")]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=_ANOTHER) from None
+        self._done = sum(done) + sum(one.requests for one in self._passes)
         self._total = self._script.requests(options)
 
     def run(self) -> dict[str, Any]:
@@ -281,11 +288,13 @@ def _results(path: Path, options: AdaptOptions) -> Results:
     if not path.exists():
         return Results.begin(path, "adapt", {"options": wanted})
     found = Results.resume(path, "adapt")
-    had = found.head["options"]
+    had = found.head.get("options")
+    if not isinstance(had, dict):
+        raise UsageError(f"{path.parent} cannot be gone on with", why="options is missing", remedy=_ANOTHER)
     if changed := sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name)):
         raise UsageError(
             f"{path.parent} holds another run",
             why=f"it differs in {', '.join(changed)}",
-            remedy="give the same options to go on with it, or name another folder",
+            remedy=f"give the same options to go on with it, or {_ANOTHER}",
         )
     return found

@@ -26,7 +26,9 @@ from tide_cli.bench.figures import (
     rate_ratio_interval,
     summarise,
 )
-from tide_cli.bench.requests import Request
+from tide_cli.bench.requests import SLOWEST
+from tide_cli.json_files import checked
+from tide_cli.setting_values import MOST_RUNNING
 
 MODES = ("plain", "static", "adapted", "policy")
 COMPARED = (
@@ -39,10 +41,19 @@ GUARDED = (*COMPARED, "acceptance_rate", "errors", "timeouts", "kv_use_peak", "m
 
 @dataclass(frozen=True)
 class Load:
-    """Requests at a time, or requests per second that arrive whatever has been answered; the other one is None."""
+    """Requests at a time, or requests per second that arrive whatever has been answered; the other one is None.
+
+    ValueError for other numbers of either than can be.
+    """
 
     concurrency: int | None = None
     rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.concurrency is None) == (self.rate is None):
+            raise ValueError("a load is a concurrency or a rate")
+        if not (1 <= (self.concurrency or 1) <= MOST_RUNNING and (self.rate or SLOWEST) >= SLOWEST):
+            raise ValueError(f"{self.words()} is no load")
 
     def words(self) -> str:
         return f"concurrency {self.concurrency}" if self.concurrency else f"{self.rate:g} requests/s"
@@ -74,9 +85,15 @@ class MatrixPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MatrixPlan:
-        """Raises TypeError or KeyError where it is none."""
-        loads = tuple(Load(**load) for load in values["loads"])
-        return cls(**{**values, "modes": tuple(values["modes"]), "loads": loads})
+        """Raises ValueError where it is none."""
+        return checked(cls, values)
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What observe.py sees."""
+
+    figures: dict[str, int | float | dict[str, int | float] | None]
 
 
 @dataclass(frozen=True)
@@ -106,9 +123,10 @@ class Pass:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Pass:
-        """Raises TypeError or KeyError where it is none."""
-        answers = tuple(_answer_from_json(answer) for answer in values["answers"])
-        return cls(values["round"], values["mode"], Load(**values["load"]), answers, values["observed"])
+        """Raises ValueError, TypeError or KeyError where it is none."""
+        answers = [_answer_from_json(answer) for answer in values["answers"]]
+        checked(_Observed, {"figures": values["observed"]})
+        return checked(cls, {**values, "answers": answers})
 
 
 def order(plan: MatrixPlan, *, together: bool) -> list[tuple[int, str, Load]]:
@@ -268,20 +286,13 @@ def _answer_to_json(answer: Answer, begun: float) -> dict[str, Any]:
     }
 
 
-def _answer_from_json(values: Mapping[str, Any]) -> Answer:
-    times = tuple(values["times"])
-    return Answer(
-        Request((), 0, domain=values["domain"]),
-        values["sent"],
-        times[0] if times else None,
-        times[-1] if times else None,
-        times,
-        values["prompt_tokens"],
-        values["completion_tokens"],
-        values["verify_steps"],
-        values["text"],
-        values["error"],
-        values["drafts"],
-        tuple(values["accepted_steps"]),
-        values["timed_out"],
-    )
+def _answer_from_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an Answer, unchecked."""
+    times = values["times"]
+    return {
+        **values,
+        "request": {"messages": (), "max_tokens": 0, "domain": values["domain"]},
+        "first": times[0] if times else None,
+        "last": times[-1] if times else None,
+        "token_times": times,
+    }

@@ -12,6 +12,8 @@ from tide_cli.errors import UsageError
 from tide_cli.workload.jsonl import read_prompts
 from tide_cli.workload.prompt import Prompt
 
+SLOWEST = 0.001  # requests a second: one in a quarter of an hour
+
 
 @dataclass(frozen=True)
 class Request:

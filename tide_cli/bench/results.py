@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.json_files import finite, json_object
 
 
 class Results:
@@ -43,14 +44,15 @@ class Results:
             raise UsageError(f"cannot read {path}", why=reason(error)) from None
         # what was being written when it ended has no line end
         lines = text.split("\n")[:-1]
-        try:
-            head, *parts = [json.loads(line) for line in lines]
-            if head.pop("bench") != kind:
-                raise KeyError(kind)
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise UsageError(
-                f"{path} is no file of `tide bench {kind}`", remedy="--resume takes what it kept"
-            ) from None
+        found = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                found.append(json_object(line))
+            except ValueError as error:
+                raise _foreign(path, kind, f"line {number}: {reason(error)}") from None
+        if not found or found[0].pop("bench", None) != kind:
+            raise _foreign(path, kind, "its first line says something else")
+        head, *parts = found
         whole = sum(len(line.encode()) + 1 for line in lines)
         if whole < path.stat().st_size:
             os.truncate(path, whole)
@@ -60,7 +62,11 @@ class Results:
         """One more finished part. TideError where it cannot be written."""
         try:
             with self.path.open("a") as file:
-                file.write(json.dumps(part) + "\n")
+                file.write(json.dumps(finite(part)) + "\n")
         except OSError as error:
             raise TideError(f"cannot write {self.path}", why=reason(error)) from None
         self.parts.append(part)
+
+
+def _foreign(path: Path, kind: str, why: str) -> UsageError:
+    return UsageError(f"{path} is no file of `tide bench {kind}`", why=why, remedy="give it one that was kept by it")

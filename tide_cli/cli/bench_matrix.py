@@ -95,7 +95,8 @@ def matrix(
     and must not serve meanwhile on the same devices. Engines are started in temporary folders and ended in any case.
     """
     from tide_cli.bench.guards import check_guards, parse_guard
-    from tide_cli.bench.matrix import COMPARED, GUARDED, MatrixPlan
+    from tide_cli.bench.matrix import COMPARED, GUARDED
+    from tide_cli.bench.matrix_kept import resume_matrix
     from tide_cli.bench.matrix_plan import make_plan, requests_of
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
@@ -147,8 +148,7 @@ def matrix(
         }
         if given := [name for name, value in fixed.items() if value is not None]:
             raise UsageError(f"{given[0]} has no effect with --resume", why="it goes on with what was begun")
-        kept = Results.resume(resume, "matrix")
-        plan = MatrixPlan.from_json(kept.head["plan"])
+        kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     temporary = results is None and resume is None
     _measure(plan, requests_of(plan), kept, config, temporary=temporary)

@@ -25,7 +25,7 @@ _TABLES = (
     "create table if not exists served (id integer primary key, version integer not null, since real not null)",
 )
 
-_LATEST = 1e11  # unix seconds; a later time is no time
+_LATEST = 1e13  # unix seconds; a later time is no time
 
 
 class Journal:
