@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from tide_cli.cli.output import complain
+from tide_cli.cli.output import complain, print_json
 
 
 def run(*arguments: object, unbuffered: bool = False, **streams: object) -> subprocess.CompletedProcess[str]:
@@ -71,6 +72,13 @@ def test_closed_streams_lose_what_is_written_and_nothing_else() -> None:
         assert done.stderr == ""
     done = subprocess.run(f"{sys.executable} -m tide_cli bogus 2>&-", shell=True, cwd=ROOT, capture_output=True)
     assert (done.returncode, done.stdout) == (2, b"")  # no complaint in the place of an answer
+
+
+def test_json_is_json_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [float("nan"), float("-inf"), 1.5], "b": "\ud800é"})
+    said = capsys.readouterr().out
+    assert json.loads(said, parse_constant=pytest.fail) == {"a": [None, None, 1.5], "b": "\ud800é"}
+    assert "é" in said
 
 
 def test_a_message_is_as_many_lines_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:

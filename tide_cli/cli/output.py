@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from tide_cli.json_files import finite
+
 
 def complain(lines: Iterable[str]) -> None:
     """Messages for people, on stderr: each of the lines is one, whatever it quotes."""
@@ -29,7 +31,9 @@ def _printable(line: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Every reader takes it: null for what is no finite number, an escape for half a character."""
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False)
+    print(text.encode(errors="backslashreplace").decode())
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
