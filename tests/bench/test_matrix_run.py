@@ -142,6 +142,28 @@ def test_every_pass_is_measured_and_nothing_is_left(
     assert "2 requests/s" not in page.read_text()
 
 
+def test_a_page_is_tried_before_anything_starts(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix(*small(workload, "--html", tmp_path / "absent" / "report.html")) == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert machine.started == []
+    assert matrix("--workload", tmp_path / "absent", "--html", tmp_path / "new.html") == 2
+    assert not (tmp_path / "new.html").exists()
+
+
+def test_a_page_that_is_lost_costs_no_figures(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix(*small(workload, "--json", "--html", "/dev/full")) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["matrix"]["cells"]
+    (kept,) = (tmp_path / "cache" / "bench").iterdir()
+    assert f"every pass is kept: `tide bench matrix --resume {kept} --html FILE`" in said.err
+    assert matrix("--resume", kept, "--html", tmp_path / "report.html") == 0
+    assert (tmp_path / "report.html").exists()
+
+
 def test_engines_on_gpus_stand_one_at_a_time(
     matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tide_cli.errors import UsageError
+from tide_cli.errors import TideError, UsageError, reason
 
 NO_PLOTS = "The plots are left out: matplotlib is not installed (pip install --group bench)."
 
@@ -88,9 +88,20 @@ def conditions(environment: dict[str, Any], plan: dict[str, Any]) -> str:
     return table((), rows, kind="facts")
 
 
-def write_page(path: Path, text: str) -> None:
-    """UsageError where that cannot be."""
+def check_page(path: Path) -> None:
+    """UsageError where no page can be written; nothing is changed. A measurement is too long to find out after it."""
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"cannot write {path}", why=reason(error)) from None
+
+
+def write_page(path: Path, text: str, remedy: str | None) -> None:
+    """TideError with `remedy` where that cannot be."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {path}", why=error.strerror) from None
+        raise TideError(f"cannot write {path}", why=reason(error), remedy=remedy) from None

@@ -79,8 +79,11 @@ def adapt(
     """
     from tide_cli.bench.adapt import run_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
+    from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
 
+    if html is not None:
+        check_page(html)
     names = _names("--order", order) or _names("--domains", domains)
     if not names:
         raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
@@ -115,19 +118,24 @@ def adapt(
         again = f"the same command goes on from {folder}" if folder else "nothing is left behind"
         complain([f"interrupted: {again}"])
         raise
+    _show(report, json)
     if html is not None:
         from tide_cli.bench.adapt_page import adapt_page
         from tide_cli.bench.page import write_page
 
-        write_page(html, adapt_page(report))
-    if json:
-        print_json(report)
-        return
+        again = f"everything is kept: the same command with another --html goes on from {folder}" if folder else None
+        write_page(html, adapt_page(report), again)
+
+
+def _show(report: dict[str, Any], json: bool) -> None:
     from rich.console import Console
 
     from tide_cli.bench.adapt_table import as_tables
 
-    Console().print(as_tables(report["adapt"]))
+    if json:
+        print_json(report)
+    else:
+        Console().print(as_tables(report["adapt"]))
 
 
 def _names(flag: str, text: str | None) -> tuple[str, ...]:

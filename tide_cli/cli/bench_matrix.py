@@ -98,11 +98,14 @@ def matrix(
     from tide_cli.bench.matrix import COMPARED, GUARDED
     from tide_cli.bench.matrix_kept import resume_matrix
     from tide_cli.bench.matrix_plan import make_plan, requests_of
+    from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
     from tide_cli.supervisor.lock import is_locked
 
     guards = [parse_guard(text) for text in guard or ()]
+    if html is not None:
+        check_page(html)
     if resume is None:
         if workload is None:
             raise UsageError("--workload is missing", remedy="name a JSONL file or a folder, or --resume a measurement")
@@ -153,7 +156,9 @@ def matrix(
     temporary = results is None and resume is None
     _measure(plan, requests_of(plan), kept, config, temporary=temporary)
     report = _report(plan, kept, guards)
-    _show(report, html, json)
+    _show(report, json)
+    if html is not None:
+        _write(html, report, kept)
     if temporary:
         kept.path.unlink()
     return verdict(report["matrix"]["guards"])
@@ -206,17 +211,20 @@ def _report(plan: MatrixPlan, kept: Results, guards: Sequence[Guard]) -> dict[st
     )
 
 
-def _show(report: dict[str, Any], html: Path | None, json: bool) -> None:
+def _write(html: Path, report: dict[str, Any], kept: Results) -> None:
+    from tide_cli.bench.matrix_page import matrix_page
+    from tide_cli.bench.page import write_page
+
+    again = f"every pass is kept: `tide bench matrix --resume {kept.path} --html FILE` writes it without measuring"
+    write_page(html, matrix_page(report), again)
+    complain([f"the report is {html}"])
+
+
+def _show(report: dict[str, Any], json: bool) -> None:
     from rich.console import Console
 
     from tide_cli.bench.matrix_table import as_tables, reading
 
-    if html is not None:
-        from tide_cli.bench.matrix_page import matrix_page
-        from tide_cli.bench.page import write_page
-
-        write_page(html, matrix_page(report))
-        complain([f"the report is {html}"])
     if json:
         print_json(report)
         return
