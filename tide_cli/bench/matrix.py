@@ -50,10 +50,10 @@ class Load:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.concurrency is None) == (self.rate is None):
-            raise ValueError("a load is a concurrency or a rate")
-        if not (1 <= (self.concurrency or 1) <= MOST_RUNNING and (self.rate or SLOWEST) >= SLOWEST):
-            raise ValueError(f"{self.words()} is no load")
+        at_a_time = self.rate is None and self.concurrency is not None and 1 <= self.concurrency <= MOST_RUNNING
+        a_second = self.concurrency is None and self.rate is not None and self.rate >= SLOWEST
+        if not (at_a_time or a_second):
+            raise ValueError(f"a load is 1 to {MOST_RUNNING} requests at a time, or from {SLOWEST} a second on")
 
     def words(self) -> str:
         return f"concurrency {self.concurrency}" if self.concurrency else f"{self.rate:g} requests/s"

@@ -10,6 +10,7 @@ import typer
 
 from tide_cli.cli.output import complain
 from tide_cli.errors import ExitCode, UsageError
+from tide_cli.setting_values import MOST_RUNNING
 
 if TYPE_CHECKING:
     from tide_cli.bench.matrix import Load
@@ -44,15 +45,21 @@ def names(text: str | None, option: str) -> list[str] | None:
 
 
 def numbers(text: str, option: str, *, whole: bool) -> list[float]:
-    """'1,4' -> [1, 4]. Raises UsageError for what is no positive number, or stands twice."""
+    """'1,4' -> [1, 4]: requests at a time where `whole`, else a second. UsageError for others, or one twice."""
+    from tide_cli.bench.requests import SLOWEST
+
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
         found = []
-    usable = all(math.isfinite(one) and one > 0 and (not whole or one == int(one)) for one in found)
+    if whole:
+        kind = f"whole numbers from 1 to {MOST_RUNNING}"
+        usable = all(one in range(1, MOST_RUNNING + 1) for one in found)
+    else:
+        kind = f"numbers from {SLOWEST} on"
+        usable = all(math.isfinite(one) and one >= SLOWEST for one in found)
     if not found or not usable or len(set(found)) < len(found):
-        kind = "whole numbers" if whole else "numbers"
-        raise UsageError(f"{option} {text!r} is not a list of {kind} above 0", remedy="write for example 1,4")
+        raise UsageError(f"{option} {text!r} is not a list of {kind}", remedy="write for example 1,4")
     return found
 
 
