@@ -338,6 +338,9 @@ def test_modes_differ_as_they_say(
         (["--workload", "W", "--requests", "1"], "--requests"),
         (["--resume", "absent.jsonl"], "cannot read absent.jsonl"),
         (["--resume", "W", "--modes", "plain"], "--modes has no effect with --resume"),
+        (["--resume", "W", "--rounds", "3"], "--rounds has no effect with --resume"),
+        (["--resume", "W", "--seed", "1"], "--seed has no effect with --resume"),
+        (["--resume", "W", "--temperature", "1"], "--temperature has no effect with --resume"),
     ],
 )
 def test_bad_usage_starts_nothing(

@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")]
 
 
+_WITH_RESUME = ("resume", "guard", "html", "config", "json")  # what may be given anew when a measurement goes on
+
+
 @bench_app.command("matrix")
 def matrix(
+    context: typer.Context,
     workload: Annotated[
         Path | None,
         typer.Option(
@@ -138,19 +142,7 @@ def matrix(
         elif warning := busy_warning(environment):
             complain([warning])
     else:
-        fixed = {
-            "--workload": workload,
-            "--domains": domains,
-            "--modes": modes,
-            "--static": static,
-            "--adapted": adapted,
-            "--target": target,
-            "--concurrency": concurrency,
-            "--rate": rate,
-            "--results": results,
-        }
-        if given := [name for name, value in fixed.items() if value is not None]:
-            raise UsageError(f"{given[0]} has no effect with --resume", why="it goes on with what was begun")
+        _check_alone(context)
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     temporary = results is None and resume is None
@@ -162,6 +154,14 @@ def matrix(
     if temporary:
         kept.path.unlink()
     return verdict(report["matrix"]["guards"])
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Refuses every option that would say once more, or otherwise, what a resumed measurement goes on with."""
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if param.name not in _WITH_RESUME and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{param.opts[0]} has no effect with --resume", why="it goes on with what was begun")
 
 
 def _measure(
