@@ -214,6 +214,23 @@ def test_an_interrupted_matrix_goes_on_where_it_was(
     assert "has changed since the measurement began" in capsys.readouterr().err
 
 
+def test_a_busy_machine_is_said_before_engines_start_and_after_refusals(
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tide_cli.bench.report.busy_warning", lambda environment: "it is busy")
+    assert matrix(*small(workload)) == 0
+    first, second, *rest = capsys.readouterr().err.splitlines()
+    assert (first, second) == ("tide: it is busy", "tide: starting the engine for plain")
+    assert "tide: it is busy" not in rest
+    monkeypatch.setenv("TIDE_DTYPE", "float8")
+    assert matrix(*small(workload)) == 2
+    assert "it is busy" not in capsys.readouterr().err
+
+
 def test_an_engine_that_does_not_start_ends_the_others(
     matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

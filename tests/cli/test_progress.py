@@ -10,7 +10,8 @@ from tide_cli.cli.progress import narrated
 def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("tide_cli.cli.progress.time.monotonic", lambda: now)
-    with narrated() as progress:
+    with narrated("busy") as progress:
+        assert capsys.readouterr().err == ""  # what was asked for may still be refused
         progress.say("it begins")
         progress.tick(10, 100)
         now = 1300.0
@@ -18,6 +19,7 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatc
         progress.say("a part is done [not markup]")
     out, err = capsys.readouterr()
     assert out == ""
-    first, second = err.splitlines()
+    warning, first, second = err.splitlines()
+    assert warning == "tide: busy"
     assert first.endswith("it begins")
     assert second.endswith("a part is done [not markup] (40%, about 10 min left)")

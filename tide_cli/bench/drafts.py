@@ -22,6 +22,9 @@ def choose_drafts(paths: Paths, static: str | None, adapted: str | None) -> dict
     one that is or was served there, else the newest. draft is None where the target's own, or a fresh one, is meant.
     Raises UsageError or TideError for a version that is not there.
     """
+    for flag, wanted in (("--static", static), ("--adapted", adapted)):
+        if wanted is not None and not wanted.strip():
+            raise UsageError(f"{flag} {wanted!r} is not a draft", remedy="name a version, a folder or a hub id")
     store = DraftStore(paths.drafts)
     versions = store.versions()
     served = read_served(paths.database)

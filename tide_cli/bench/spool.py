@@ -41,7 +41,7 @@ class SpoolBench:
 
         UsageError: a size too small. TideError: no room in the folder.
         """
-        self._check()
+        self.check()
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # one thread for everybody, as the capture thread is one
         try:
@@ -54,7 +54,8 @@ class SpoolBench:
         finally:
             torch.set_num_threads(threads)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """UsageError or TideError where `run` would not begin."""
         for hidden in self.hidden:
             if hidden < 4 or hidden % 4:
                 raise UsageError(f"--hidden {hidden} is not a hidden size", why="it must be a positive multiple of 4")

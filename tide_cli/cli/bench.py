@@ -10,7 +10,7 @@ import typer
 from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
-from tide_cli.cli.where import Json
+from tide_cli.cli.where import Json, path_option
 from tide_cli.errors import UsageError
 
 bench_app = command_group("Measurements on this machine.")
@@ -29,7 +29,7 @@ def spool(
     ] = None,
     rate: Annotated[float, typer.Option("--rate", min=1, help="Tokens per second of the steady run.")] = 6500,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Where the stores lie meanwhile.", show_default="temporary folder")
+        Path | None, path_option("--folder", "Where the stores lie meanwhile.", show_default="temporary folder")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -45,12 +45,14 @@ def spool(
         size_bytes = parse_size(size)
     except ValueError as error:
         raise UsageError(f"--size: {error}") from None
+    bench = SpoolBench(seconds, size_bytes, hidden or [576, 2880], rate, folder)
+    bench.check()
     environment = take_environment()
     if warning := busy_warning(environment):
         complain([warning])
     try:
         with progress("measuring") as tick:
-            results = SpoolBench(seconds, size_bytes, hidden or [576, 2880], rate, folder).run(tick)
+            results = bench.run(tick)
     except KeyboardInterrupt:
         complain(["interrupted: nothing is left behind"])
         raise

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import numbers
+from tide_cli.cli.load_options import Page, numbers
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
-from tide_cli.cli.where import Json
+from tide_cli.cli.where import Json, path_option
 from tide_cli.errors import UsageError
 
 
 @bench_app.command("adapt")
 def adapt(
-    workload: Annotated[Path, typer.Option("--workload", help="Folder with DOMAIN.jsonl files, OpenAI `messages`.")],
+    workload: Annotated[Path, path_option("--workload", "Folder with DOMAIN.jsonl files, OpenAI `messages`.")],
     domains: Annotated[
         str | None, typer.Option("--domains", help="Domains whose traffic comes one after another, e.g. code,sql.")
     ] = None,
@@ -62,13 +62,13 @@ def adapt(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the prompts' order and of the training.")] = 0,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        path_option(
             "--folder",
-            help="Where everything is kept; an interrupted run goes on from there.",
+            "Where everything is kept; an interrupted run goes on from there.",
             show_default="temporary folder",
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
+    html: Page = None,
     json: Json = False,
 ) -> None:
     """The same shifting traffic against a draft that stands still and one that learns, on this machine.
@@ -109,10 +109,8 @@ def adapt(
         settings=tuple((settings | ({"draft": draft} if draft else {})).items()),
     )
     environment = take_environment()
-    if warning := busy_warning(environment):
-        complain([warning])
     try:
-        with narrated() as progress:
+        with narrated(busy_warning(environment)) as progress:
             report = run_adapt(options, folder, environment, progress)
     except KeyboardInterrupt:
         again = f"the same command goes on from {folder}" if folder else "nothing is left behind"

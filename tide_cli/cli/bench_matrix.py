@@ -14,6 +14,7 @@ from tide_cli.cli.load_options import (
     Domains,
     Guards,
     MaxTokens,
+    Page,
     Seed,
     Temperature,
     Timeout,
@@ -23,7 +24,7 @@ from tide_cli.cli.load_options import (
 )
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
-from tide_cli.cli.where import Config, Json, StateDir, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from tide_cli.bench.matrix import MatrixPlan
     from tide_cli.bench.requests import Request
     from tide_cli.bench.results import Results
-
-Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")]
 
 
 _WITH_RESUME = ("resume", "guard", "html", "config", "json")  # what may be given anew when a measurement goes on
@@ -43,11 +42,7 @@ def matrix(
     context: typer.Context,
     workload: Annotated[
         Path | None,
-        typer.Option(
-            "--workload",
-            help="Requests: JSONL with OpenAI `messages`, or a folder of DOMAIN.jsonl.",
-            show_default=False,
-        ),
+        path_option("--workload", "Requests: JSONL with OpenAI `messages`, or a folder of DOMAIN.jsonl.", "PATH"),
     ] = None,
     domains: Domains = None,
     modes: Annotated[
@@ -84,11 +79,9 @@ def matrix(
     html: Page = None,
     results: Annotated[
         Path | None,
-        typer.Option("--results", help="Where finished passes are kept.", show_default="until the end, in the cache"),
+        path_option("--results", "Where finished passes are kept.", "FILE", "until the end, in the cache"),
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="FILE", help="Go on with kept passes.", show_default="none")
-    ] = None,
+    resume: Annotated[Path | None, path_option("--resume", "Go on with kept passes.", "FILE", "none")] = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -137,16 +130,16 @@ def matrix(
             "matrix",
             {"plan": plan.to_json(), "environment": environment},
         )
+        warning = busy_warning(environment)
         if is_locked(settings.paths.lock):
-            complain([f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"])
-        elif warning := busy_warning(environment):
-            complain([warning])
+            warning = f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"
     else:
         _check_alone(context)
+        warning = None
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     temporary = results is None and resume is None
-    _measure(plan, requests_of(plan), kept, config, temporary=temporary)
+    _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
     report = _report(plan, kept, guards)
     _show(report, json)
     if html is not None:
@@ -165,14 +158,28 @@ def _check_alone(context: typer.Context) -> None:
 
 
 def _measure(
-    plan: MatrixPlan, requests: Sequence[Request], kept: Results, config: Path | None, *, temporary: bool
+    plan: MatrixPlan,
+    requests: Sequence[Request],
+    kept: Results,
+    config: Path | None,
+    warning: str | None,
+    *,
+    temporary: bool,
 ) -> None:
-    """temporary: whether this command made the file of results for itself; another one stays even when it is empty."""
+    """warning: said before the first engine is started. temporary: whether this command made the file of results for
+    itself; another one stays even when it is empty."""
     from tide_cli.bench.matrix_run import run_matrix
+
+    unsaid = [warning] if warning else []
+
+    def say(line: str) -> None:
+        for told in (*unsaid, line):
+            complain([told])
+        unsaid.clear()
 
     try:
         with progress("measuring") as tick:
-            run_matrix(plan, requests, kept, config, lambda line: complain([line]), tick)
+            run_matrix(plan, requests, kept, config, say, tick)
     except BaseException as error:
         if not kept.parts and temporary:
             kept.path.unlink()

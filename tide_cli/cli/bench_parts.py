@@ -12,13 +12,13 @@ from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import numbers
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.progress import narrated
-from tide_cli.cli.where import Json
+from tide_cli.cli.where import Json, path_option
 
 Target = Annotated[str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")]
 Workload = Annotated[
     Path | None,
-    typer.Option("--workload", help="Prompts: JSONL with OpenAI `messages`, or a folder.", show_default="generated"),
+    path_option("--workload", "Prompts: JSONL with OpenAI `messages`, or a folder.", "PATH", "generated"),
 ]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Rounds; each takes every side once.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=8, help="Tokens of an answer at most.")]
@@ -99,7 +99,7 @@ def swap(
 def train(
     samples: Annotated[
         Path | None,
-        typer.Option("--samples", help="A folder made by `tide spool export`.", show_default="made-up samples"),
+        path_option("--samples", "A folder made by `tide spool export`.", show_default="made-up samples"),
     ] = None,
     count: Annotated[int, typer.Option("--count", min=4, max=10000, help="Made-up samples.")] = 32,
     rounds: Rounds = 3,
@@ -181,10 +181,8 @@ def _measured(name: str, run: Callable[[Any], dict[str, Any]], json: bool) -> di
     from tide_cli.bench.report import busy_warning, make_report, take_environment
 
     environment = take_environment()
-    if warning := busy_warning(environment):
-        complain([warning])
     try:
-        with narrated() as progress:
+        with narrated(busy_warning(environment)) as progress:
             found = run(progress)
     except KeyboardInterrupt:
         complain(["interrupted: nothing is left behind"])

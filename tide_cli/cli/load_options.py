@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tide_cli.cli.output import complain
+from tide_cli.cli.where import path_option
 from tide_cli.errors import ExitCode, UsageError
 from tide_cli.setting_values import MOST_RUNNING
 
@@ -32,6 +34,7 @@ Guards = Annotated[
         show_default="none",
     ),
 ]
+Page = Annotated[Path | None, path_option("--html", "Also write a report with plots.", "FILE")]
 
 
 def names(text: str | None, option: str) -> list[str] | None:

@@ -29,8 +29,11 @@ def progress(words: str) -> Iterator[Callable[[float, float], None]]:
 
 
 @contextmanager
-def narrated() -> Iterator[Told]:
-    """For what takes long: lines that stay and, on a terminal, a bar below them with the remaining time."""
+def narrated(warning: str | None = None) -> Iterator[Told]:
+    """For what takes long: lines that stay and, on a terminal, a bar below them with the remaining time.
+
+    warning: said before the first line, which comes when nothing is wrong any more with what was asked for.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -38,18 +41,21 @@ def narrated() -> Iterator[Told]:
     columns = (BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        yield _Narrator(bar, task, console)
+        yield _Narrator(bar, task, console, warning)
 
 
 class _Narrator(Told):
-    def __init__(self, bar: Bar, task: TaskID, console: Console) -> None:
-        self._bar, self._task, self._console = bar, task, console
+    def __init__(self, bar: Bar, task: TaskID, console: Console, warning: str | None) -> None:
+        self._bar, self._task, self._console, self._warning = bar, task, console, warning
         self._begun: tuple[float, float] | None = None  # (seconds, done) at the first tick
         self._left = ""
 
     def say(self, text: str) -> None:
         from tide_cli.dashboard.words import clock
 
+        if self._warning is not None:
+            self._console.print(f"tide: {self._warning}", markup=False, highlight=False, soft_wrap=True)
+            self._warning = None
         line = f"{clock(time.time())} {text}{self._left if not self._console.is_terminal else ''}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tide_cli.settings import Settings
 
 
-def path_option(name: str, text: str, metavar: str = "FOLDER") -> Any:
+def path_option(name: str, text: str, metavar: str = "FOLDER", show_default: bool | str = False) -> Any:
     """An option that takes a path, refused in the words of settings.py where it can be none."""
 
     def parse(value: str) -> Path:
         return _path(name, value)
 
-    return typer.Option(name, parser=parse, metavar=metavar, help=text, show_default=False)
+    return typer.Option(name, parser=parse, metavar=metavar, help=text, show_default=show_default)
 
 
 def _path(where: str, text: str) -> Path:
