@@ -25,7 +25,7 @@ def write(path: Path, *lines: str) -> Path:
 def test_a_trace_begins_at_its_first_row(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "timestamp_s,input_tokens,output_tokens", "5.0,10,20", "5.0,1,2", "7.5,3,4")
     assert read_trace(file) == [Arrival(0.0, 20, 10), Arrival(0.0, 2, 1), Arrival(2.5, 4, 3)]
-    bare = write(tmp_path / "bare.csv", "timestamp_s,output_tokens", "5.0,20")
+    bare = write(tmp_path / "bare.csv", "\ufefftimestamp_s,output_tokens", "5.0,20")
     assert read_trace(bare) == [Arrival(0.0, 20)]
 
 
@@ -123,7 +123,7 @@ def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: py
     ("arguments", "words"),
     [
         (["absent.jsonl"], "cannot read the workload absent.jsonl"),
-        (["W", "--domains", "law"], "has no law.jsonl"),
+        (["W", "--domains", "law"], "has no law.jsonl\n      there are code, sql"),
         (["W", "--domains", "sql,"], "is not a list of names"),
         (["W", "--trace", "absent.csv"], "cannot read the trace absent.csv"),
         (["W", "--rate", "1", "--concurrency", "2"], "--concurrency and --rate exclude each other"),
@@ -131,18 +131,30 @@ def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: py
         (["W", "--rate", "1", "--speed", "nan"], "nan is not a number"),
         (["W", "--speed", "2"], "--speed has no effect"),
         (["W", "--concurrency", "0"], "--concurrency"),
+        (["W", "--concurrency", "5000"], "--concurrency"),
+        (["W", "--rate", "1e-300"], "--rate 1e-300 is not accepted"),
+        (["W", "--rate", "0.01", "--speed", "0.01"], "--rate 0.01 at --speed 0.01 is too slow"),
+        (["W", "--requests", "300000000"], "it takes numbers up to 1000000"),
     ],
 )
 def test_bad_usage_sends_nothing(
     arguments: list[str], words: str, engine: StubEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "law.jsonl").mkdir()  # a folder is no domain
     here = {"W": str(workload(tmp_path / "w"))}
     assert replay(*[here.get(one, one) for one in arguments]) == 2
     errors = capsys.readouterr().err
     assert words in errors
     assert len(errors.splitlines()) <= 2
     assert engine.chats == []
+
+
+def test_the_appliance_is_asked_before_requests_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tide_cli.bench.replay.schedule", pytest.fail)
+    assert replay(workload(tmp_path), "--requests", 1_000_000, "--state-dir", tmp_path / "state") == 3
 
 
 def test_nothing_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,10 +84,6 @@ async def send_all(
             for place in places:
                 await send(place)
 
-        async def at(moment: float, place: int) -> None:
-            await asyncio.sleep(moment - time.monotonic())
-            await send(place)
-
         async with asyncio.TaskGroup() as group:
             if concurrency is not None:
                 places = iter(range(len(requests)))
@@ -96,7 +92,8 @@ async def send_all(
             else:
                 begun = time.monotonic()
                 for place, (_, arrival) in enumerate(zip(requests, arrivals or (), strict=True)):
-                    group.create_task(at(begun + arrival, place))
+                    await asyncio.sleep(begun + arrival - time.monotonic())  # those to come take no memory yet
+                    group.create_task(send(place))
     return [answers[place] for place in range(len(requests))]
 
 

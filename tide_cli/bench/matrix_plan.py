@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tide_cli.bench.drafts import check_modes, choose_drafts, default_modes
 from tide_cli.bench.matrix import MODES, Load, MatrixPlan
-from tide_cli.bench.requests import Request, draw, read_requests
-from tide_cli.errors import UsageError
+from tide_cli.bench.requests import Request, domain_files, draw, read_requests
+from tide_cli.errors import UsageError, reason
 from tide_cli.settings import Settings
 from tide_cli.targets import describe, resolve_target
 
@@ -81,10 +81,10 @@ def _digest(plan: MatrixPlan) -> str:
     path = Path(plan.workload["path"])
     digest = hashlib.sha256()
     try:
-        for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+        for file in domain_files(path) if path.is_dir() else [path]:
             digest.update(file.read_bytes())
     except OSError as error:
-        raise UsageError(f"cannot read the workload {path}", why=error.strerror) from None
+        raise UsageError(f"cannot read the workload {path}", why=reason(error)) from None
     return digest.hexdigest()
 
 

@@ -33,7 +33,7 @@ def read_trace(path: Path) -> list[Arrival]:
     Raises UsageError naming the line.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             absent = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
             if absent:

@@ -34,7 +34,7 @@ def read_requests(
     Raises UsageError.
     """
     if path.is_dir():
-        names = domains or sorted(file.stem for file in path.glob("*.jsonl"))
+        names = domains or [file.stem for file in domain_files(path)]
         if not names:
             raise UsageError(f"{path} holds no workload", why="there is no DOMAIN.jsonl in it")
         found = [(name, prompt) for name in names for prompt in read_prompts(_domain_file(path, name))]
@@ -46,6 +46,11 @@ def read_requests(
                 raise UsageError(f"{path} has no prompt of the domain {', '.join(absent)}")
             found = [(name, prompt) for domain in domains for name, prompt in found if name == domain]
     return [_request(name, prompt, max_tokens, temperature) for name, prompt in dict.fromkeys(found)]
+
+
+def domain_files(folder: Path) -> list[Path]:
+    """Every DOMAIN.jsonl of a folder, in the order of their names."""
+    return sorted(file for file in folder.glob("*.jsonl") if file.is_file())
 
 
 def draw(requests: Sequence[Request], count: int, seed: int) -> list[Request]:
@@ -77,7 +82,7 @@ def poisson_arrivals(count: int, rate: float, seed: int) -> list[float]:
 def _domain_file(folder: Path, name: str) -> Path:
     file = folder / f"{name}.jsonl"
     if not file.is_file():
-        known = ", ".join(sorted(other.stem for other in folder.glob("*.jsonl")))
+        known = ", ".join(other.stem for other in domain_files(folder))
         raise UsageError(f"{folder} has no {name}.jsonl", remedy=f"there are {known}" if known else None)
     return file
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import Page, numbers
+from tide_cli.cli.load_options import MOST_REQUESTS, Page, numbers
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
@@ -31,14 +31,18 @@ def adapt(
         str | None,
         typer.Option("--general", help="Domains that the static draft is trained on.", show_default="no training"),
     ] = None,
-    mixed: Annotated[int, typer.Option("--mixed", min=0, help="Requests of all domains mixed, at the end.")] = 0,
+    mixed: Annotated[
+        int, typer.Option("--mixed", min=0, max=MOST_REQUESTS, help="Requests of all domains mixed, at the end.")
+    ] = 0,
     general_requests: Annotated[
-        int, typer.Option("--general-requests", min=1, help="Requests of the general traffic.")
+        int, typer.Option("--general-requests", min=1, max=MOST_REQUESTS, help="Requests of the general traffic.")
     ] = 96,
-    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests of each phase, for each arm.")] = 64,
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, max=MOST_REQUESTS, help="Requests of each phase, for each arm.")
+    ] = 64,
     piece: Annotated[int, typer.Option("--piece", min=1, help="Requests that an arm answers in its turn.")] = 8,
     held_out: Annotated[int, typer.Option("--held-out", min=1, help="Prompts of each domain for measuring.")] = 8,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of measuring the final drafts.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Rounds of measuring the final drafts.")] = 3,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens of an answer at most.")] = 96,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
     measure_at: Annotated[

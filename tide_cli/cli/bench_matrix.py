@@ -11,6 +11,7 @@ import typer
 
 from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import (
+    MOST_REQUESTS,
     Domains,
     Guards,
     MaxTokens,
@@ -69,7 +70,7 @@ def matrix(
         str | None,
         typer.Option("--rate", metavar="R,S", help="Requests a second, at random, instead.", show_default="none"),
     ] = None,
-    requests: Annotated[int, typer.Option("--requests", min=2, help="Requests in each pass.")] = 16,
+    requests: Annotated[int, typer.Option("--requests", min=2, max=MOST_REQUESTS, help="Requests in each pass.")] = 16,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Passes of each mode under each load.")] = 3,
     max_tokens: MaxTokens = 64,
     temperature: Temperature = 0.0,

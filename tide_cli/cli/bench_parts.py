@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import numbers
+from tide_cli.cli.load_options import MOST_REQUESTS, numbers
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
@@ -20,7 +20,7 @@ Workload = Annotated[
     Path | None,
     path_option("--workload", "Prompts: JSONL with OpenAI `messages`, or a folder.", "PATH", "generated"),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Rounds; each takes every side once.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Rounds; each takes every side once.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=8, help="Tokens of an answer at most.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choice of prompts.")]
 
@@ -28,7 +28,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choice of promp
 @bench_app.command("capture")
 def capture(
     workload: Workload = None,
-    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests of a pass.")] = 16,
+    requests: Annotated[int, typer.Option("--requests", min=1, max=MOST_REQUESTS, help="Requests of a pass.")] = 16,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
     rounds: Rounds = 5,
     max_tokens: MaxTokens = 64,

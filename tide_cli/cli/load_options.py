@@ -21,6 +21,7 @@ Domains = Annotated[
     str | None,
     typer.Option("--domains", metavar="A,B", help="Only these domains.", show_default="all of the workload"),
 ]
+MOST_REQUESTS = 100_000  # of one part of a measurement; more is a slip, and would fill the memory
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer, in tokens.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0, max=2, help="Sampling temperature; 0 is greedy.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds a request may take.")]

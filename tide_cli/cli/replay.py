@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import ExitCode, TideError, UsageError
+from tide_cli.setting_values import MOST_RUNNING
 from tide_cli.supervisor.control_client import ask
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def replay(
         typer.Option("--trace", metavar="CSV", help="Arrivals and lengths of answers: timestamp_s, output_tokens."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Requests at a time.", show_default="4")
+        int | None, typer.Option("--concurrency", min=1, max=MOST_RUNNING, help="Requests at a time.", show_default="4")
     ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", help="Requests a second, at random, instead.", show_default="none")
@@ -45,7 +45,9 @@ def replay(
     speed: Annotated[float, typer.Option("--speed", help="How many times as fast as the trace or the rate.")] = 1.0,
     requests: Annotated[
         int | None,
-        typer.Option("--requests", min=1, help="How many, the workload over and over.", show_default="each once"),
+        typer.Option(
+            "--requests", min=1, max=1_000_000, help="How many, the workload over and over.", show_default="each once"
+        ),
     ] = None,
     max_tokens: MaxTokens = 256,
     temperature: Temperature = 0.0,
@@ -67,10 +69,10 @@ def replay(
     _check(concurrency, rate, trace, speed)
     arrivals_of = None if trace is None else read_trace(trace)
     found = read_requests(workload, max_tokens=max_tokens, temperature=temperature, domains=names(domains, "--domains"))
-    sent, arrivals = schedule(found, count=requests, trace=arrivals_of, rate=rate, speed=speed, seed=seed)
     status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
     if status["state"] not in ("READY", "DEGRADED"):
         raise TideError(f"the appliance is not ready ({status['state']})", remedy="`tide ps` says when it is")
+    sent, arrivals = schedule(found, count=requests, trace=arrivals_of, rate=rate, speed=speed, seed=seed)
     answers, interrupted = _send(status, sent, (concurrency or 4) if arrivals is None else None, arrivals, timeout)
     _show(answers, json)
     if interrupted:
@@ -79,13 +81,19 @@ def replay(
 
 
 def _check(concurrency: int | None, rate: float | None, trace: Path | None, speed: float) -> None:
+    from tide_cli.bench.requests import SLOWEST
+
     chosen = {"--trace": trace, "--concurrency": concurrency, "--rate": rate}
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other", remedy="choose one")
     for name, value in (("--rate", rate), ("--speed", speed)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name} {value} is not accepted", remedy="give a number above 0")
+        if value is not None and value < SLOWEST:
+            raise UsageError(f"{name} {value} is not accepted", remedy=f"give a number from {SLOWEST} on")
+    if rate is not None and rate * speed < SLOWEST:
+        raise UsageError(
+            f"--rate {rate} at --speed {speed} is too slow", why=f"{SLOWEST} requests a second is the least"
+        )
     if speed != 1 and trace is None and rate is None:
         raise UsageError("--speed has no effect", why="it makes a --trace or a --rate faster")
 

@@ -41,7 +41,7 @@ def file_workload(path: Path, seed: int, measured: int) -> Workload:
 def read_prompts(path: Path) -> list[Prompt]:
     """Every prompt of a JSONL file; empty lines are skipped. Raises UsageError naming the line and what is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read the workload {path}", why=reason(error), remedy=_TAKES) from None
     except UnicodeDecodeError as error:
