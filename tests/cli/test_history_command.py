@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,15 @@ def test_wrong_usage(run: Run, arguments: list[str]) -> None:
 def test_without_a_history_there_is_nothing_to_show(tmp_path: Path) -> None:
     done = tide("history", "--state-dir", tmp_path / "empty")
     assert (done.returncode, done.stdout) == (0, "no history in this time\n")
+
+
+def test_a_plot_of_nothing_is_no_file(run: Run, tmp_path: Path) -> None:
+    assert "is not written: there is no KV cache taken" in run("--plot", "kv", "-o", tmp_path / "p.svg", code=1)
+    assert "no KV cache taken" in run("--plot", "kv")
+    assert not (tmp_path / "p.svg").exists()
+
+
+def test_a_history_of_another_version_is_not_taken_for_none(run: Run, state: Path) -> None:
+    with closing(sqlite3.connect(state / "history.db")) as connection:
+        connection.execute("pragma user_version = 9")
+    assert "format 9, written by another version of TIDE" in run(code=1)

@@ -14,7 +14,7 @@ from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.spool_options import parse_age
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
-from tide_cli.errors import UsageError
+from tide_cli.errors import TideError, UsageError
 
 _LINES = 24  # of the table, about
 _SIZE = (78, 16)  # of a plot where the width of the terminal is not known; its height always
@@ -130,6 +130,8 @@ def _plot(found: dict[str, Any], figure: Figure, since: float, output: Path | No
     field, title, _, digits = _FIGURES[figure]
     points = [(row["time"], row[field]) for row in found["rows"] if row[field] is not None]
     marks = [(mark["time"], mark["kind"]) for mark in found["marks"]]
+    if not points and output is not None:
+        raise TideError(f"{output} is not written", why=f"there is no {title} in this time", remedy="look further back")
     if not points:
         print(f"no {title} in this time")
         return

@@ -118,7 +118,7 @@ def _gpu(fields: _Fields) -> Gpu:
         index=fields.need("index", _whole),
         name=fields.need("name", _text),
         memory=memory,
-        capability=parse_capability(fields.need("capability", _any_text)),
+        capability=fields.need("capability", _capability),
         memory_used=used,
         vendor=fields.get("vendor", _one_of(_VENDORS), "nvidia"),
         uuid=fields.get("uuid", _text, None),
@@ -224,6 +224,13 @@ def _text(value: Any) -> str:
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(_text, _list(value)))
+
+
+def _capability(value: Any) -> tuple[int, ...]:
+    found = parse_capability(text := _any_text(value))
+    if text and not found:  # an empty one is not known
+        raise ValueError(f"{_shown(value)} is none; write for example 9.0 or gfx942")
+    return found
 
 
 def _truth(value: Any) -> bool:

@@ -133,6 +133,7 @@ def read_history(path: Path, begin: float, end: float, step: int, span: int | No
         return []
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+            _check_format(connection)
             rows = _rows(connection, step, int(begin), int(end))
             return list(rows if span is None else spans(rows, span))
     except (sqlite3.Error, ValueError, TypeError) as error:
@@ -152,6 +153,10 @@ def _check(connection: sqlite3.Connection) -> None:
     answer = connection.execute("pragma quick_check(1)").fetchone()[0]
     if answer != "ok":
         raise sqlite3.DatabaseError(answer)
+    _check_format(connection)
+
+
+def _check_format(connection: sqlite3.Connection) -> None:
     form = connection.execute("pragma user_version").fetchone()[0]
     if form not in (0, _FORMAT):
         raise sqlite3.DatabaseError(f"format {form}, written by another version of TIDE")
