@@ -124,7 +124,16 @@ def best_set(group: Sequence[Gpu], size: int, inventory: Inventory) -> tuple[Gpu
     eligible = sorted((gpu for gpu in group if usable(gpu) >= freest[-1]), key=lambda gpu: (-usable(gpu), gpu.index))
     sets = itertools.islice(itertools.combinations(eligible, size), _MOST_COMPARED)
     equally_free = (gpus for gpus in sets if sorted(map(usable, gpus), reverse=True) == freest)
-    chosen = max(equally_free, key=lambda gpus: fast_pairs(gpus, inventory))
+    numbers = {gpu.index for gpu in eligible}
+    linked = sum(link.kind in FAST_LINKS and {link.first, link.second} <= numbers for link in inventory.links)
+    most = min(linked, size * (size - 1) // 2)  # a set that has so many need not be compared with others
+    chosen: tuple[Gpu, ...] = ()
+    pairs = -1
+    for gpus in equally_free:
+        if (own := fast_pairs(gpus, inventory)) > pairs:
+            chosen, pairs = gpus, own
+        if pairs == most:
+            break
     return tuple(sorted(chosen, key=lambda gpu: gpu.index))
 
 
