@@ -150,6 +150,18 @@ def test_rows_that_make_no_sense(state: Path, change: str, run: Callable[..., tu
         run(state, *command)
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+def test_a_folder_that_is_not_tides_keeps_its_mode(
+    tmp_path: Path, mode: int, run: Callable[..., tuple[int, str]]
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    for command in (["spool", "erase", "5", "--yes"], ["spool", "repair"], ["spool", "import", str(tmp_path)]):
+        assert run(folder, *command)[0] == 1
+        assert folder.stat().st_mode & 0o7777 == mode
+
+
 def test_marks_of_another_kind(state: Path, run: Callable[..., tuple[int, str]]) -> None:
     for content in (
         *('{"pinned": ["x"], "bad": {}}', '{"pinned": 1, "bad": {}}', '{"pinned": [1e400], "bad": {}}'),

@@ -49,6 +49,15 @@ def undocumented(status: dict[str, Any]) -> list[str]:
     return [name for name in names if not any(one.startswith(f"{name}.") for one in known)]
 
 
+def test_a_foreign_folder_of_the_same_name_is_not_emptied(tmp_path: Path) -> None:
+    kept = tmp_path / "state" / "tmp" / "kept"
+    kept.mkdir(parents=True)
+    with pytest.raises(UsageError, match="is in the way"):
+        check_settings(scripted_settings(tmp_path, 31_997))
+    (tmp_path / "state" / "tide.db").touch()  # an appliance that was killed has left it
+    check_settings(scripted_settings(tmp_path, 31_997))
+
+
 def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     status = appliance.up()
     first = {"version": 0, "tokens": 10, "gain": 0.25, "acceptance_length": None, "bad": None}

@@ -81,9 +81,16 @@ def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
 def test_private_folders(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "state"
     make_private(folder)
-    folder.chmod(0o755)
-    make_private(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
+    for kept in (0o755, 0o500, 0o1777, 0o770):  # it may be another's than TIDE's
+        folder.chmod(kept)
+        if kept & 0o022:
+            with pytest.raises(TideError, match="others may write") as raised:
+                make_private(folder)
+            assert f"mode {kept:o}" in raised.value.why
+        else:
+            make_private(folder)
+        assert folder.stat().st_mode & 0o7777 == kept
     (tmp_path / "file").write_text("")
     with pytest.raises(TideError, match="cannot use"):
         make_private(tmp_path / "file" / "state")

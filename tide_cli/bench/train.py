@@ -216,7 +216,7 @@ def specforge_pass(output: str, tokens: int) -> Timed:
 def _prepare(workshop: Workshop) -> ChildSpec:
     """Target and first draft on the disk; returns how the trainer would be started."""
     paths = workshop.paths
-    for folder in (paths.state, paths.run, paths.logs, paths.scratch, paths.drafts, paths.cache):
+    for folder in (paths.state, paths.run, paths.logs, paths.scratch, paths.drafts):
         make_private(folder)
     for step in workshop.steps():
         spec = workshop.spec(step, None)

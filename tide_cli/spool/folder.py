@@ -24,7 +24,6 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
         lock = _take_lock(folder)
     except OSError as error:
         raise unusable(folder, error) from None

@@ -73,7 +73,6 @@ class Reservoir:
         self._folder, self._max_bytes, self._seed = folder, max_bytes, seed
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.chmod(0o700)
             for leftover in folder.glob("*" + _NEW):
                 leftover.unlink()
             found = [_stored(path) for path in sorted(folder.glob("*" + _SUFFIX))]

@@ -37,6 +37,7 @@ _LEAST_FREE = 512 * 2**20  # bytes: logs, database and some drafts
 def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     workshop = check_machine(settings)
+    _check_scratch(settings.paths)
     if not settings.paths.state.exists():
         _check_ports(settings)
         _check_disk(workshop)
@@ -190,6 +191,16 @@ def _holder(settings: Settings) -> dict[str, Any]:
         "target": settings.target,
         "stop_timeout": settings.stop_timeout,
     }
+
+
+def _check_scratch(paths: Paths) -> None:
+    """It is emptied at every start: where it is in the state folder, it must not be somebody's."""
+    if paths.scratch.parent == paths.state and paths.scratch.exists() and not paths.database.exists():
+        raise UsageError(
+            f"{paths.scratch} is in the way",
+            why="an appliance empties it, and none has made it",
+            remedy="pass --state-dir with a new folder, or move that one away",
+        )
 
 
 def _check_ports(settings: Settings) -> None:

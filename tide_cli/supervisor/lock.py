@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,24 @@ from tide_cli.errors import TideError, reason
 def make_private(folder: Path) -> None:
     """Create a folder only its owner can enter: what lies in it was said by the users.
 
-    Raises TideError where that is impossible.
+    One that is there keeps its mode: it need not be TIDE's, and the files in it are private by themselves. Raises
+    TideError where it cannot be made, or where another user can write in it, who could replace those files.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        found = folder.stat()
     except OSError as error:
         raise TideError(
             f"cannot use the folder {folder}",
             why=reason(error),
             remedy="pass --state-dir with a folder you can write to",
         ) from None
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or os.geteuid() not in (0, found.st_uid):
+        raise TideError(
+            f"others may write in the folder {folder}",
+            why=f"it belongs to user {found.st_uid}, with mode {stat.S_IMODE(found.st_mode):o}",
+            remedy=f"pass --state-dir with a folder of your own; `chmod go-w {folder}` if this one is",
+        )
 
 
 class StateLock:
