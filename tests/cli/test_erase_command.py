@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import socketserver
 import subprocess
 import sys
@@ -92,6 +93,31 @@ def test_many(state: Path, spool, which: str, left: list[int]) -> None:
     assert spool(state, "erase", which, "-y").returncode == 0
     assert ids(state) == left
     assert all(bool(traces(state, number)) == (number in left) for number in (1, 2, 3))
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows beyond a page, which SQLite's side files do; what is there can be overwritten."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_does_not_hinder_it(state: Path, spool) -> None:
+    with full_disk():
+        seen, done = spool(state, "stat"), spool(state, "erase", 1, 2, "--yes")
+        repaired = spool(state, "repair")
+    assert (seen.returncode, "free some space" in seen.stderr) == (1, True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
+    assert done.stdout.startswith("2 samples erased")
+    assert traces(state, 1) == traces(state, 2) == []
+    assert not (state / "lock").exists()
+    assert (repaired.returncode, "free some space" in repaired.stderr) == (1, True)
+    assert spool(state, "repair").stdout.startswith("the index was out of step; 0 samples added, 2 removed")
+    assert ids(state) == [3]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ import pytest
 from scripted_process import ROOT, SCRIPTED, WITHIN, ScriptedAppliance
 
 from tide_cli.errors import TideError
+from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.writer import SpoolWriter
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
@@ -32,6 +34,7 @@ import os, sys
 from rich.console import Console
 import tide_cli.cli.register, tide_cli.settings, tide_cli.dashboard.status
 import tide_cli.supervisor.appliance, tide_cli.supervisor.down, tide_cli.supervisor.control, tide_cli.engine.client
+import tide_cli.cli.spool_change, tide_cli.spool.upkeep, tide_cli.spool.writer, tide_cli.supervisor.lock
 import tide_cli.supervisor.detach, tide_cli.drafts.store, tide_cli.supervisor.journal, psutil, http.client
 from tide_cli.cli.app import main
 os.setegid(65534); os.seteuid(65534)
@@ -79,6 +82,26 @@ def test_the_folder_of_another_user(tmp_path: Path, mode: int) -> None:
     assert answer.returncode != 0
     assert short(answer), answer
     assert list(state.iterdir()) == []
+
+
+@as_root
+@pytest.mark.parametrize(("entry", "mode"), [("spool", 0o500), ("spool/index.db", 0o000)])
+def test_a_spool_that_must_not_be_written(tmp_path: Path, entry: str, mode: int) -> None:
+    """Its contents are not to blame: a repair is of no use."""
+    for parent in [tmp_path, *list(tmp_path.parents)[:-2]]:
+        parent.chmod(0o755)
+    state = tmp_path / "state"
+    layout = RowLayout(hidden_size=8, page_tokens=4, target="tiny")
+    SpoolWriter.open(
+        state / "spool", layout, layout.size_for(4), run="r", max_sample_tokens=4, held_out_share=0
+    ).close()
+    for path in (state, *state.rglob("*")):
+        os.chown(path, 65534, 65534)
+    (state / entry).chmod(mode)
+    for command in ("stat", "ls", "repair"):
+        answer = as_nobody("spool", command, "--state-dir", state)
+        assert short(answer), answer
+        assert (answer.returncode, "spool repair" in answer.stderr, "fault" in answer.stderr) == (1, False, False)
 
 
 @as_root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -35,6 +36,19 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert read_holder(path) == {}
     StateLock(path).release()
     assert list(tmp_path.iterdir()) == []  # as it was before
+
+
+def test_a_full_disk_costs_the_words_and_not_the_lock(tmp_path: Path) -> None:
+    path, before = tmp_path / "lock", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # nothing can be written to any file
+    try:
+        lock = StateLock(path)
+        assert is_locked(path)
+        assert read_holder(path) == {}
+        lock.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not path.exists()
 
 
 def test_a_lock_file_that_was_there_stays(tmp_path: Path) -> None:

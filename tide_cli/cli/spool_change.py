@@ -204,7 +204,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     else:
         # an appliance that does not capture may run; else none shall start meanwhile
         with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths):
-            erased = erase_offline(paths.spool, which)
+            erased = erase_offline(paths.spool, which, lambda words: complain([words]))
     try:
         kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
     except OSError as error:

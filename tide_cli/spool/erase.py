@@ -12,7 +12,9 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,13 @@ class Erased:
     bytes: int
 
 
-def erase_offline(folder: Path, which: Which) -> Erased:
-    """Erases in a spool that no engine holds, and waits for the disk. TideError: none there, taken, or unusable."""
+def erase_offline(folder: Path, which: Which, say: Callable[[str], None] = lambda words: None) -> Erased:
+    """Erases in a spool that no engine holds, and waits for the disk. TideError: none there, taken, or unusable.
+
+    A full disk does not hinder it; `say` is told what is still to be done then.
+    """
     # the writer needs what is here
-    from tide_cli.spool.folder import no_ring
+    from tide_cli.spool.folder import is_full, no_ring
     from tide_cli.spool.ring import Ring
     from tide_cli.spool.writer import SpoolWriter
 
@@ -58,7 +63,16 @@ def erase_offline(folder: Path, which: Which) -> Erased:
         raise no_ring(folder, error) from None
     layout = ring.layout
     ring.close()
-    writer = SpoolWriter.open(folder, layout, 0, run="erase", max_sample_tokens=layout.page_tokens, held_out_share=0)
+    open_writer = partial(
+        SpoolWriter.open, folder, layout, 0, run="erase", max_sample_tokens=layout.page_tokens, held_out_share=0
+    )
+    try:
+        writer = open_writer()
+    except TideError as error:
+        if not is_full(error.__cause__):
+            raise
+        writer = open_writer(index_in_memory=True)
+        say(f"{error.why}: it keeps the figures, not the contents, of what is erased until it can be written again")
     try:
         erased = writer.erase(which)
         writer.sync()

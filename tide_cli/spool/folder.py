@@ -14,7 +14,15 @@ from tide_cli.spool.ring import Ring
 
 LOCK_FILE = "writer.lock"
 _INDEX_FILE, _REBUILDS = "index.db", "`tide spool repair` rebuilds it"
-_OF_THE_DISK = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED}
+_NOT_THE_CONTENTS = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
+}
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # the latter where there is no room for SQLite's side files
 
 
 def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> tuple[Ring, int]:
@@ -73,13 +81,31 @@ def ring_size(folder: Path) -> int | None:
 def unusable(folder: Path, error: Exception) -> TideError:
     """The folder cannot be written or read, or what is in it."""
     why, remedy = reason(error), "mend it, or use another --state-dir"
+    if is_full(error):
+        remedy = "free some space there, or mend the disk"
     if isinstance(error, OSError) and error.filename and Path(error.filename) != folder:
         why = f"{Path(error.filename).name}: {why}"
         if Path(error.filename).name == _INDEX_FILE and error.errno in (errno.EISDIR, errno.ELOOP, errno.ENOENT):
             remedy = _REBUILDS
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF not in _OF_THE_DISK:
-        why, remedy = f"its index: {why}", _REBUILDS
+    if isinstance(error, sqlite3.Error):
+        why = f"its index: {why}"
+        remedy = _REBUILDS if is_damage(error, folder) else remedy
     return TideError(f"the spool folder {folder} cannot be used", why=why, remedy=remedy)
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the disk had no room."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_damage(error: sqlite3.Error, folder: Path) -> bool:
+    """Whether the contents of the index in `folder` are to blame, and not the disk, its access rights or a lock."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_READONLY:  # a damaged header says so as well
+        return all(os.access(path, os.W_OK, effective_ids=True) for path in (folder, folder / _INDEX_FILE))
+    return code not in _NOT_THE_CONTENTS
 
 
 def no_ring(folder: Path, error: OSError) -> TideError:

@@ -15,7 +15,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from tide_cli.errors import TideError, reason
-from tide_cli.spool.folder import no_ring
+from tide_cli.spool.folder import is_damage, is_full, no_ring
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 
@@ -41,14 +41,6 @@ _COLUMNS = {
 }
 _NAMES = ", ".join(_COLUMNS)
 _ARRAYS = {"pages": "<i4", "generations": "<u8"}
-_NOT_THE_CONTENTS = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_PERM,
-}
 # ids count up from 1: a larger one is damage, and SQLite could not even store all of them
 HIGHEST_ID = 2**48
 
@@ -77,18 +69,26 @@ class SpoolIndex:
             except _Damaged:
                 pass
             except sqlite3.Error as error:
-                if not is_damage(error):
+                if not is_damage(error, folder):
                     raise
         for name in (path.name, path.name + "-wal", path.name + "-shm"):
             path.with_name(name).unlink(missing_ok=True)
         return cls._create(path)
 
     @classmethod
+    def in_memory(cls, folder: Path) -> SpoolIndex:
+        """An empty one beside that of `folder`, which is left as it is, for a writer that finds the disk full."""
+        return cls._filled(sqlite3.connect(":memory:"), folder)
+
+    @classmethod
     def _create(cls, path: Path) -> SpoolIndex:
         path.touch(mode=0o600)  # before SQLite does with the umask's mode; its side files get the same
         path.chmod(0o600)
         # opened where the engine starts, used on the writer's thread
-        connection = sqlite3.connect(path, check_same_thread=False)
+        return cls._filled(sqlite3.connect(path, check_same_thread=False), path.parent)
+
+    @classmethod
+    def _filled(cls, connection: sqlite3.Connection, folder: Path) -> SpoolIndex:
         connection.text_factory = _text
         try:
             db = Database(connection, execute_plugins=False)
@@ -113,7 +113,7 @@ class SpoolIndex:
         except BaseException:
             connection.close()
             raise
-        return cls(db, path.parent)
+        return cls(db, folder)
 
     @classmethod
     def open(cls, folder: Path) -> SpoolIndex:
@@ -128,16 +128,18 @@ class SpoolIndex:
             raise no_ring(folder, error) from None
         if not path.is_file():
             raise _unusable(folder, f"{INDEX_FILE} is no file")
-        connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
-        connection.text_factory = _text
+        connection = None
         try:
+            connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+            connection.text_factory = _text
             db = Database(connection, execute_plugins=False)
             db.execute("PRAGMA query_only = ON")
             if not db.table("counters").exists():
                 raise sqlite3.DatabaseError("it has no counters")
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            connection.close()
-            raise _unusable(folder, error) from None
+            if connection:
+                connection.close()
+            raise _unusable(folder, error) from error
         return cls(db, folder)
 
     def samples(
@@ -180,7 +182,7 @@ class SpoolIndex:
                 [*values, -1 if limit is None else limit],
             ).fetchall()
         except sqlite3.Error as error:
-            raise _unusable(self._folder, error) from None
+            raise _unusable(self._folder, error) from error
         infos = [info for row in rows if (info := _info(row)) is not None]
         self.malformed += len(rows) - len(infos)
         return infos
@@ -190,7 +192,7 @@ class SpoolIndex:
         try:
             rows = self._db.execute("select name, value from counters").fetchall()
         except sqlite3.Error as error:
-            raise _unusable(self._folder, error) from None
+            raise _unusable(self._folder, error) from error
         return {name: value for name, value in rows if isinstance(name, str) and isinstance(value, int)}
 
     def commit(self, added: Iterable[SampleInfo], removed: Iterable[int], totals: Mapping[str, int]) -> None:
@@ -214,11 +216,6 @@ class SpoolIndex:
 
     def close(self) -> None:
         self._db.close()
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the contents of the file are to blame, and not the disk, its access rights or a lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NOT_THE_CONTENTS
 
 
 def read_totals(folder: Path) -> dict[str, int]:
@@ -259,4 +256,8 @@ def _info(values: tuple[Any, ...]) -> SampleInfo | None:
 def _unusable(folder: Path, error: Exception | str) -> TideError:
     why = error if isinstance(error, str) else reason(error)
     remedy = "`tide spool repair` rebuilds it from the ring"
+    if isinstance(error, sqlite3.Error) and not is_damage(error, folder):
+        remedy = (
+            "free some space there, or mend the disk" if is_full(error) else "mend that; its contents are not to blame"
+        )
     return TideError(f"the index of the spool in {folder} cannot be read", why=why, remedy=remedy)

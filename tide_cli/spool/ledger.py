@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tide_cli.errors import TideError
-from tide_cli.spool.index import SpoolIndex, is_damage
+from tide_cli.spool.folder import is_damage
+from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.recovery import reconcile, scan
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
@@ -21,14 +22,17 @@ class Ledger:
         self.totals = totals
 
     @classmethod
-    def open(cls, folder: Path, ring: Ring) -> tuple[Ledger, list[SampleInfo]]:
-        """The books of a ring, brought in line with it, and its samples, oldest first. sqlite3.Error, OSError."""
-        index = SpoolIndex.create(folder)
+    def open(cls, folder: Path, ring: Ring, *, in_memory: bool = False) -> tuple[Ledger, list[SampleInfo]]:
+        """The books of a ring, brought in line with it, and its samples, oldest first. sqlite3.Error, OSError.
+
+        in_memory: leave the file as it is; the next one that opens it finds out what has changed.
+        """
+        index = SpoolIndex.in_memory(folder) if in_memory else SpoolIndex.create(folder)
         try:
             samples, totals = reconcile(ring, index)
         except (sqlite3.Error, TideError) as error:
             index.close()
-            if isinstance(error, sqlite3.Error) and not is_damage(error):
+            if isinstance(error, sqlite3.Error) and not is_damage(error, folder):
                 raise
             index = SpoolIndex.create(folder, anew=True)
             samples, totals = reconcile(ring, index)
@@ -48,7 +52,7 @@ class Ledger:
         try:
             self._index.commit(added, removed, totals)
         except sqlite3.Error as error:
-            if not is_damage(error) or not self._rebuild(totals):
+            if not is_damage(error, self._folder) or not self._rebuild(totals):
                 return False
         self.totals = totals
         return True

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tide_cli.errors import TideError
 from tide_cli.spool.figures import read_ring
-from tide_cli.spool.folder import open_ring, unusable
+from tide_cli.spool.folder import is_damage, open_ring, unusable
 from tide_cli.spool.index import INDEX_FILE, SpoolIndex
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.recovery import reconcile
@@ -124,7 +124,9 @@ def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:
             index.totals()
             samples = index.samples()
             return "unreadable" if index.malformed else "intact", samples
-    except TideError:
+    except TideError as error:
+        if isinstance(error.__cause__, sqlite3.Error) and not is_damage(error.__cause__, folder):
+            raise
         return "unreadable", []
 
 

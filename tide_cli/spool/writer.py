@@ -50,10 +50,11 @@ class SpoolWriter:
         max_sample_tokens: int,
         held_out_share: float,
         retention_seconds: float | None = None,
+        index_in_memory: bool = False,
     ) -> None:
         self._ring, self._lock = ring, lock
         self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
-        self._ledger, samples = Ledger.open(folder, ring)
+        self._ledger, samples = Ledger.open(folder, ring, in_memory=index_in_memory)
         self._finished = Finished(ring, samples)
         self._pages = self._finished.pages
         self._builder = Builder(ring, self._pages, max_sample_tokens)
@@ -71,12 +72,14 @@ class SpoolWriter:
         max_sample_tokens: int,
         held_out_share: float,
         retention_seconds: float | None = None,
+        index_in_memory: bool = False,
     ) -> SpoolWriter:
         """The spool in `folder`, continued where it has one of this layout, else made with at most `size_bytes`.
 
         An existing ring keeps its size, whatever `size_bytes` says; `size_bytes` of the writer tells it.
         max_sample_tokens: rows a sample keeps at most; a longer one keeps its last ones, for they carry the loss.
         retention_seconds: older samples are given up and wiped; None: samples stay until they are overwritten.
+        index_in_memory: for a full disk, see Ledger.open.
         TideError: another layout, another writer, a damaged ring, no room on the disk, a folder that cannot be used.
         """
         if max_sample_tokens < layout.page_tokens:
@@ -95,11 +98,12 @@ class SpoolWriter:
                 max_sample_tokens=max_sample_tokens,
                 held_out_share=held_out_share,
                 retention_seconds=retention_seconds,
+                index_in_memory=index_in_memory,
             )
         except BaseException as error:
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
-                raise unusable(folder, error) from None
+                raise unusable(folder, error) from error
             raise
 
     @property

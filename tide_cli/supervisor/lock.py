@@ -80,9 +80,10 @@ class StateLock:
             return False
 
     def describe(self, **facts: Any) -> None:
-        """Write down who holds the lock, for messages and `tide ps`."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(facts).encode(), 0)
+        """Write down who holds the lock, for messages and `tide ps`; a full disk costs the words, not the lock."""
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(facts).encode(), 0)
 
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
