@@ -199,6 +199,32 @@ def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, 
     assert answer(other, "verify")["good"] == 3
 
 
+@pytest.mark.parametrize("spoilt", ["file", "size", "disk"])
+def test_an_import_that_is_refused_leaves_no_folder(
+    state: Path, tmp_path: Path, spool, answer, monkeypatch: pytest.MonkeyPatch, spoilt: str
+) -> None:
+    answer(state, "export", tmp_path / "out")
+    if spoilt == "file":
+        next((tmp_path / "out").rglob("*.ckpt")).write_bytes(b"x")
+    if spoilt == "disk":
+        monkeypatch.setattr("tide_cli.spool.ring._DISK_RESERVE", 2**60)
+    other = tmp_path / "made" / "for" / "it"
+    for place in (other, tmp_path):  # neither there yet, nor TIDE's
+        before = sorted(tmp_path.rglob("*"))
+        done = spool(place, "import", tmp_path / "out", "--spool-size", "1KiB" if spoilt == "size" else "64KiB")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_export_that_fails_leaves_no_folder(
+    state: Path, tmp_path: Path, spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").mkdir()
+    monkeypatch.setattr("tide_cli.spool.export.row_bytes", lambda hidden: 2**60)
+    assert spool(state, "export", tmp_path / "made" / "for" / "it").returncode == 1
+    assert list((tmp_path / "made").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -207,6 +233,7 @@ def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, 
         (["show", "1"], 1, "there is no spool"),
         (["verify"], 1, "there is no spool"),
         (["repair"], 1, "there is no spool"),
+        (["erase", "5", "--yes"], 1, "there is no spool"),
         (["export", "/tmp/x"], 1, "there is no spool"),
         (["import", "/no/such/folder"], 1, "is no export"),
         (["ls", "--since", "soon"], 2, "'soon' is not an age"),

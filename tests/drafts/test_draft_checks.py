@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,22 @@ def test_an_exported_version_is_checked_by_its_manifest(tmp_path: Path, publish:
         take(out, store)
     (out / "manifest.json").write_text('{"of": "another program"}')
     assert take(out, store) == 1
+
+
+def test_an_export_that_fails_leaves_no_folder(
+    tmp_path: Path, publish: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+):
+    publish()
+    store = DraftStore(tmp_path / "state" / "drafts")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tide_cli.drafts.export.copy_file", full)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(TideError, match="cannot export"):
+        export_draft(store, 0, tmp_path / "made" / "for" / "it")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_damaged_version_is_not_exported(tmp_path: Path, publish: Callable[..., int]):

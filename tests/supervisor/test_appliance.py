@@ -321,8 +321,12 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path: Path) -
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match="is taken by"):
-            check_settings(scripted_settings(tmp_path, port))
+        for made in (False, True):
+            if made:
+                (tmp_path / "state").mkdir()
+            with pytest.raises(UsageError, match="is taken by"):
+                check_settings(scripted_settings(tmp_path, port))
+        (tmp_path / "state").rmdir()
         (tmp_path / "empty").mkdir()
         for draft, words in ((str(tmp_path / "nowhere"), "no draft at"), (str(tmp_path / "empty"), "is not a draft")):
             with pytest.raises(TideError, match=words):

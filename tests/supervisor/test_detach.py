@@ -24,7 +24,7 @@ def running_appliance(*_, **__):
     finally:
         print("nothing left", flush=True)
 
-detach.check_settings, detach.running_appliance = lambda settings: None, running_appliance
+detach.check_machine, detach.running_appliance = lambda settings: None, running_appliance
 sys.exit(detach.main())
 """
 

@@ -20,6 +20,7 @@ from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import filters, many, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.folders import taken_back
 from tide_cli.paths import Paths
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ def _appliance_stopped(paths: Paths) -> Iterator[None]:
     """Holds the state folder so that no appliance starts meanwhile. TideError where one runs."""
     from tide_cli.supervisor.lock import StateLock, make_private
 
-    make_private(paths.state)
-    lock = StateLock(paths.lock)
-    try:
-        yield
-    finally:
-        lock.release()
+    with taken_back(paths.state):
+        make_private(paths.state)
+        lock = StateLock(paths.lock)
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 @spool_app.command("repair")
@@ -109,13 +111,16 @@ def import_(
 ) -> None:
     """Take an export up into the spool, or into a new one of --spool-size; the appliance must not run."""
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
+    from tide_cli.supervisor.lock import already_runs, is_locked
     from tide_cli.supervisor.specs import spool_size as size_of
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
     found = read_export(folder.absolute())
+    if is_locked(settings.paths.lock):  # before every file is read
+        raise already_runs(settings.paths.lock)
+    with progress("checking files") as tick:
+        check_export(found, tick)
     with _appliance_stopped(settings.paths):
-        with progress("checking files") as tick:
-            check_export(found, tick)
         writer, samples = open_spool(found, settings.paths.spool, size_of(settings), overwrite=overwrite)
         try:
             with progress("importing samples") as tick:
@@ -195,6 +200,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     from contextlib import nullcontext
 
     from tide_cli.spool.erase import erase_offline
+    from tide_cli.spool.figures import read_ring
     from tide_cli.spool.folder import LOCK_FILE
     from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_kept
     from tide_cli.supervisor.lock import is_locked
@@ -202,6 +208,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     if is_locked(paths.spool / LOCK_FILE):
         erased = _ask_engine(paths, which)
     else:
+        read_ring(paths.spool)  # before a state folder is made for the lock
         # an appliance that does not capture may run; else none shall start meanwhile
         with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths):
             erased = erase_offline(paths.spool, which, lambda words: complain([words]))

@@ -11,6 +11,7 @@ from tide_cli.drafts.files import copy_file, sync_folder
 from tide_cli.drafts.manifest import CONFIG_FILE, MANIFEST_FILE, WEIGHTS_FILE, version_name
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.folders import taken_back
 
 
 def export_draft(store: DraftStore, version: int, folder: Path) -> None:
@@ -25,16 +26,21 @@ def export_draft(store: DraftStore, version: int, folder: Path) -> None:
         raise UsageError(f"{folder} is not an empty folder", remedy="name one that does not exist yet")
     store.verify(version)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            for name in (WEIGHTS_FILE, CONFIG_FILE, MANIFEST_FILE):
-                copy_file(store.path(version) / name, unfinished / name)
-            sync_folder(unfinished)
-            os.rename(unfinished, folder)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        with taken_back(folder):
+            _copy(store.path(version), folder)
     except OSError as error:
         what, remedy = f"cannot export {version_name(version)} to {folder}", "name another folder"
         raise TideError(what, why=reason(error), remedy=remedy) from None
+
+
+def _copy(version: Path, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        for name in (WEIGHTS_FILE, CONFIG_FILE, MANIFEST_FILE):
+            copy_file(version / name, unfinished / name)
+        sync_folder(unfinished)
+        os.rename(unfinished, folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from tide_cli.errors import TideError, reason
+from tide_cli.folders import taken_back
 from tide_cli.spool.figures import row_bytes
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample, SampleInfo
@@ -63,7 +64,12 @@ def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tic
     """
     if not samples:
         raise TideError("there is no such sample to export", remedy="`tide spool ls` lists what there is")
-    made = _take_folder(folder, sum(info.tokens for info in samples) * row_bytes(reader.layout.hidden_size))
+    with taken_back(folder):
+        return _export(reader, samples, folder, tick)
+
+
+def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tick: Tick) -> Exported:
+    _take_folder(folder, sum(info.tokens for info in samples) * row_bytes(reader.layout.hidden_size))
     overwritten, damaged = reader.overwritten, reader.damaged
     try:
         entries: list[dict[str, Any]] = []
@@ -90,8 +96,7 @@ def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tic
     except BaseException as error:
         for name in _SPLITS:
             shutil.rmtree(folder / name, ignore_errors=True)
-        if made:
-            shutil.rmtree(folder, ignore_errors=True)
+        (folder / f"{MANIFEST_FILE}.new").unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise _unwritable(folder, reason(error)) from None
         raise
@@ -105,21 +110,17 @@ def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tic
     )
 
 
-def _take_folder(folder: Path, size: int) -> bool:
-    """Whether the folder had to be made. TideError where it cannot be used."""
+def _take_folder(folder: Path, size: int) -> None:
+    """Make it where it is missing. TideError where it cannot be used."""
     try:
         if folder.exists() and any(folder.iterdir()):
             raise TideError(f"{folder} is not empty", remedy="name a folder that is empty or does not exist yet")
-        made = not folder.exists()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise _unwritable(folder, reason(error)) from None
     if size > free:
-        if made:
-            folder.rmdir()
         raise _unwritable(folder, f"about {size} bytes are needed, {free} are free")
-    return made
 
 
 def _content(sample: Sample) -> memoryview:

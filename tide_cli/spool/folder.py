@@ -9,8 +9,9 @@ import sqlite3
 from pathlib import Path
 
 from tide_cli.errors import TideError, reason
+from tide_cli.folders import taken_back
 from tide_cli.spool.layout import RowLayout
-from tide_cli.spool.ring import Ring
+from tide_cli.spool.ring import RING_FILE, Ring
 
 LOCK_FILE = "writer.lock"
 _INDEX_FILE, _REBUILDS = "index.db", "`tide spool repair` rebuilds it"
@@ -30,25 +31,29 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
 
     TideError: another writer, another layout, a ring damaged or too small for one sample, no room, no access.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _take_lock(folder)
-    except OSError as error:
-        raise unusable(folder, error) from None
-    try:
+    with taken_back(folder):
+        new = not (folder / LOCK_FILE).exists()
         try:
-            ring = Ring.open(folder, writable=True)
-        except FileNotFoundError:
-            _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
-            ring = Ring.create(folder, layout, size_bytes)
-        _check_layout(folder, ring.layout, layout)
-        _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
-        return ring, lock
-    except BaseException as error:
-        os.close(lock)
-        if isinstance(error, OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = _take_lock(folder)
+        except OSError as error:
             raise unusable(folder, error) from None
-        raise
+        try:
+            try:
+                ring = Ring.open(folder, writable=True)
+            except FileNotFoundError:
+                _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
+                ring = Ring.create(folder, layout, size_bytes)
+            _check_layout(folder, ring.layout, layout)
+            _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
+            return ring, lock
+        except BaseException as error:
+            if new and not (folder / RING_FILE).exists():
+                (folder / LOCK_FILE).unlink(missing_ok=True)
+            os.close(lock)
+            if isinstance(error, OSError):
+                raise unusable(folder, error) from None
+            raise
 
 
 def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> None:

@@ -19,8 +19,8 @@ from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.supervisor.journal import event_line
-from tide_cli.supervisor.leftovers import reap_leftovers
-from tide_cli.supervisor.lock import StateLock, make_private
+from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
+from tide_cli.supervisor.lock import StateLock, is_locked, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port
@@ -37,8 +37,9 @@ _LEAST_FREE = 512 * 2**20  # bytes: logs, database and some drafts
 def check_settings(settings: Settings) -> Workshop:
     """Everything that can be wrong before anything is written. Raises TideError or UsageError."""
     workshop = check_machine(settings)
-    _check_scratch(settings.paths)
-    if not settings.paths.state.exists():
+    paths = settings.paths
+    _check_scratch(paths)
+    if not is_locked(paths.lock) and not find_leftovers(paths.state, paths.run / "children.json"):
         _check_ports(settings)
         _check_disk(workshop)
     return workshop

@@ -14,6 +14,7 @@ from typing import Any
 from tide_cli.errors import NotRunningError, TideError
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import (
+    check_machine,
     check_settings,
     outcome_error,
     outcome_file,
@@ -88,7 +89,7 @@ def main() -> int:
     settings = Settings(**json.load(sys.stdin))
     os.umask(0o077)
     try:
-        with running_appliance(check_settings(settings), on_event=lambda event: None) as supervisor:
+        with running_appliance(check_machine(settings), on_event=lambda event: None) as supervisor:
             return run_with_signals(supervisor)
     except TideError as error:
         print("\n".join(error.lines()), flush=True)
