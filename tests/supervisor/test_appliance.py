@@ -253,7 +253,9 @@ def test_what_a_killed_supervisor_leaves_is_reaped(appliance: ScriptedAppliance,
         ended = bring_down(appliance.paths)
         assert not ended.supervisor
         assert ended.leftovers >= 1
+        assert not appliance.paths.scratch.exists()
     nothing_is_left(appliance)
+    assert load_tables_of(appliance) == []
 
 
 def test_down(appliance: ScriptedAppliance) -> None:

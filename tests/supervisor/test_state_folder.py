@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tide_cli.errors import TideError, UsageError
+from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.paths import Paths
+from tide_cli.supervisor.down import Ended, bring_down
 from tide_cli.supervisor.family import Mark, find_family
 from tide_cli.supervisor.journal import Journal, event_line, read_events, read_served
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, record_children
@@ -132,6 +134,41 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path, orphan: sub
     assert [stat.pid for stat in found] == [orphan.pid]
     assert remaining == []
     assert orphan.wait(timeout=10) != 0
+
+
+def test_down_removes_what_a_killed_supervisor_left(tmp_path: Path) -> None:
+    """Its processes have ended with it: nothing but the record tells which shared memory was theirs."""
+    paths = Paths.under(tmp_path / "state", tmp_path)
+    (paths.state / "tmp").mkdir(parents=True)
+    paths.run.mkdir()
+    paths.lock.touch()
+    table, other = (Path(f"/dev/shm/sglang_loads_tide-{os.getpid()}-{number}.shm") for number in range(2))
+    (tmp_path / "kept").touch()
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, start_new_session=True) as process:
+        process.stdout.readline()
+        record_children(paths.run / "children.json", {"engine": process_stat(process.pid)}, [table, tmp_path / "kept"])
+        process.kill()
+    try:
+        table.touch()
+        other.touch()
+        assert bring_down(paths) == Ended(supervisor=False, leftovers=0)
+        assert (table.exists(), other.exists(), (tmp_path / "kept").exists()) == (False, True, True)
+    finally:
+        table.unlink(missing_ok=True)
+        other.unlink()
+    assert [path.name for path in paths.state.rglob("*")] == ["run"]
+    with pytest.raises(NotRunningError):
+        bring_down(paths)
+
+
+def test_a_supervisor_that_ended_in_order_has_left_nothing(tmp_path: Path) -> None:
+    paths = Paths.under(tmp_path / "state", tmp_path)
+    (paths.state / "tmp").mkdir(parents=True)  # not an appliance's, which removes its own
+    paths.run.mkdir()
+    record_children(paths.run / "children.json", {})
+    with pytest.raises(NotRunningError):
+        bring_down(paths)
+    assert (paths.state / "tmp").is_dir()
 
 
 def test_only_marked_processes_are_found_and_never_ourselves(tmp_path: Path, orphan: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from tide_cli.errors import NotRunningError, TideError
 from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.family import send
-from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
+from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, was_killed
 from tide_cli.supervisor.lock import StateLock, is_locked, read_holder
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process
 
@@ -39,15 +40,18 @@ def bring_down(paths: Paths, *, now: bool = False) -> Ended:
         supervisor = process_stat(pid) if isinstance(pid, int) else None
         _ask_to_stop(paths, supervisor, now)
         _wait_for_end(paths, supervisor, (stop_timeout if isinstance(stop_timeout, int | float) else 0) + _MARGIN)
-    elif not find_leftovers(paths.state, paths.run / "children.json"):
+    killed = was_killed(paths.run / "children.json")
+    if not running and not killed and not find_leftovers(paths.state, paths.run / "children.json"):
         raise NotRunningError(f"no appliance runs on {paths.state}", remedy="`tide up` starts one")
     lock = StateLock(paths.lock) if paths.state.is_dir() else None  # a removed folder's processes may live on
     try:
         found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
         paths.socket.unlink(missing_ok=True)
+        if killed and not remaining:
+            shutil.rmtree(paths.scratch, ignore_errors=True)
     finally:
         if lock:
-            lock.release()
+            lock.release(remove=True)
     if remaining:
         raise TideError(
             f"pid {', '.join(str(stat.pid) for stat in remaining)} cannot be ended",

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tide_cli.supervisor.family import Mark, end_family, find_family
 from tide_cli.supervisor.procfs import ProcessStat, boot_id, process_stat, processes, same_process, sglang_title
+from tide_cli.supervisor.shared_memory import load_tables, recorded_tables, remove_tables
 
 _GRACE = 2.0  # seconds between TERM and KILL: nobody waits for what these processes still do
 
 
-def record_children(path: Path, children: Mapping[str, ProcessStat | None]) -> None:
-    """Write down which processes run now, so that a later supervisor can end them if this one cannot."""
+def record_children(path: Path, children: Mapping[str, ProcessStat | None], tables: Iterable[Path] = ()) -> None:
+    """Write down which processes run now, so that a later supervisor can end them if this one cannot.
+
+    tables: of theirs, see shared_memory.py; to be removed then.
+    """
     known = {name: {"pid": stat.pid, "start": stat.start} for name, stat in children.items() if stat is not None}
     temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps({"boot": boot_id(), "children": known}))
+    temporary.write_text(json.dumps({"boot": boot_id(), "children": known, "tables": sorted(map(str, tables))}))
     os.replace(temporary, path)
 
 
@@ -35,18 +40,38 @@ def find_leftovers(state: Path, record: Path) -> list[ProcessStat]:
 
 
 def reap_leftovers(state: Path, record: Path) -> tuple[list[ProcessStat], list[ProcessStat]]:
-    """End them. Returns (those that were found, those of them that even KILL did not end)."""
+    """End them and remove their shared memory. Returns (those found, those of them that even KILL did not end)."""
     found = find_leftovers(state, record)
+    tables = load_tables(stat.pid for stat in found) | recorded_tables(_of_this_boot(record).get("tables"))
     remaining = end_family(lambda: find_leftovers(state, record), grace=_GRACE) if found else []
+    if not remaining:
+        remove_tables(tables)
     record.unlink(missing_ok=True)
     return found, remaining
 
 
 def _recorded(record: Path) -> list[ProcessStat]:
     try:
-        content = json.loads(record.read_text())
-        if content["boot"] != boot_id():
-            return []
-        return [ProcessStat(int(c["pid"]), "?", 0, 0, 0, int(c["start"])) for c in content["children"].values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        children = _of_this_boot(record)["children"].values()
+        return [ProcessStat(int(child["pid"]), "?", 0, 0, 0, int(child["start"])) for child in children]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
+
+
+def was_killed(record: Path) -> bool:
+    """Whether the last supervisor has not come to write down that all its processes have ended."""
+    return bool(_read(record).get("children"))
+
+
+def _of_this_boot(record: Path) -> dict[str, Any]:
+    """What the record says; nothing where there is none, or one of another boot."""
+    content = _read(record)
+    return content if content.get("boot") == boot_id() else {}
+
+
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(record.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

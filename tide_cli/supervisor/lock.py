@@ -85,9 +85,10 @@ class StateLock:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(facts).encode(), 0)
 
-    def release(self) -> None:
+    def release(self, *, remove: bool = False) -> None:
+        """remove: its file too, which a killed holder has left."""
         os.ftruncate(self._fd, 0)
-        if self._made:
+        if self._made or remove:
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
 

@@ -56,7 +56,7 @@ class ChildProcess:
     ) -> None:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
-        self._load_tables: set[Path] = set()
+        self.load_tables: set[Path] = set()
         argv = [
             sys.executable,
             "-I",
@@ -109,7 +109,7 @@ class ChildProcess:
         And what is to be removed when they have ended: while they run, their maps tell which shared memory is theirs.
         """
         family = self._family()
-        self._load_tables |= load_tables(stat.pid for stat in family)
+        self.load_tables |= load_tables(stat.pid for stat in family)
         for stat in family:
             if title := sglang_title(stat.pid):
                 self._parts[stat.pid] = stat, title
@@ -140,7 +140,7 @@ class ChildProcess:
     def _watch(self, reader: threading.Thread | None) -> None:
         code = self._popen.wait()
         if not end_family(self._family, grace=_STRAGGLERS_GRACE):
-            remove_tables(self._load_tables)
+            remove_tables(self.load_tables)
         if reader is not None:
             reader.join()
         if self._popen.stdin is not None:

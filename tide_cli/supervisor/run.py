@@ -307,7 +307,8 @@ class Supervisor:
         self._on_event(event)
 
     def _record(self, children: dict[str, ProcessStat | None]) -> None:
-        self._write(lambda: record_children(self._paths.run / "children.json", children))
+        tables = {table for process in self._processes.values() for table in process.load_tables}
+        self._write(lambda: record_children(self._paths.run / "children.json", children, tables))
 
     def _write(self, write: Callable[[], Any]) -> Any:
         """A full disk costs rows of the journal and the record of the children, never the serving."""
@@ -326,6 +327,7 @@ class Supervisor:
             self._watched = engine.generation
             self._processes[ENGINE].settle()
             self._processes[ENGINE].note_parts()
+            self._record({name: process.stat for name, process in self._processes.items()})
             self._watchers.watch(engine.generation, self._processes[ENGINE])
 
     def _refresh(self) -> None:
