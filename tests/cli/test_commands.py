@@ -36,6 +36,13 @@ def test_version_and_help() -> None:
         assert f"\n  {command} " in answer.stdout
 
 
+@pytest.mark.parametrize("group", [[], ["drafts"], ["spool"], ["--debug"]])
+def test_a_group_alone_shows_its_help_as_it_is(group: list[str]) -> None:
+    answer = tide(*group)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == tide(*group, "--help").stdout
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["ps"], ["status"], ["top"], ["up", "--help"], ["train", "now"], ["logs"]]
 )

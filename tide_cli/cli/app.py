@@ -130,6 +130,10 @@ _PHRASES = (
 
 def _usage(error: Any) -> int:
     message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: typer says it with the help itself
+        with suppress(OSError):
+            print(message, file=sys.stderr, flush=True)
+        return int(ExitCode.USAGE)
     for pattern, words in _PHRASES:
         message = re.sub(pattern, words, message)
     if message:
