@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spool_traffic import Conversations, is_of, prefix_rows
 from writing_child import PAGES
 
 import tide_cli
+from tide_cli.spool.index import read_totals
 from tide_cli.spool.reader import SpoolReader
 
 CHILD = Path(__file__).with_name("writing_child.py")
@@ -116,6 +118,29 @@ def stop_after(lines: int) -> Callable[..., Any]:
         return trace
 
     return trace
+
+
+def test_a_ring_is_never_without_an_index(folder: Path, open_writer, monkeypatch: pytest.MonkeyPatch):
+    """Its maker may be killed between the two."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tide_cli.spool.writer.Ledger.open", stop)
+        with pytest.raises(Stopped):
+            open_writer()
+    assert (folder / "ring.bin").exists()
+    assert read_totals(folder) == {}
+    open_writer().close()
+
+    (folder / "ring.bin").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("tide_cli.spool.ring.os.replace", stop)
+        with pytest.raises(Stopped):
+            open_writer()
+    assert not (folder / "ring.bin").exists()
+    open_writer().close()
 
 
 def test_a_writer_that_stops_at_any_line_leaves_a_sound_ring(folder: Path, open_writer):

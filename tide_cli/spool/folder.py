@@ -43,17 +43,25 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
                 ring = Ring.open(folder, writable=True)
             except FileNotFoundError:
                 _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
-                ring = Ring.create(folder, layout, size_bytes)
+                ring = Ring.create(folder, layout, size_bytes, before=lambda: _make_index(folder))
             _check_layout(folder, ring.layout, layout)
             _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
             return ring, lock
         except BaseException as error:
             if new and not (folder / RING_FILE).exists():
-                (folder / LOCK_FILE).unlink(missing_ok=True)
+                for name in (_INDEX_FILE, _INDEX_FILE + "-wal", _INDEX_FILE + "-shm", LOCK_FILE):
+                    (folder / name).unlink(missing_ok=True)
             os.close(lock)
-            if isinstance(error, OSError):
-                raise unusable(folder, error) from None
+            if isinstance(error, OSError | sqlite3.Error):
+                raise unusable(folder, error) from error
             raise
+
+
+def _make_index(folder: Path) -> None:
+    """Before there is a ring: whoever finds one finds an index beside it, whenever its maker was killed."""
+    from tide_cli.spool.index import SpoolIndex  # which needs this module
+
+    SpoolIndex.create(folder).close()
 
 
 def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_tokens: int) -> None:

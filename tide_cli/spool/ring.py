@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,12 @@ class Ring:
         self.final = np.frombuffer(self._map, "<u2", rows * hidden, regions.final).reshape(rows, hidden)
 
     @classmethod
-    def create(cls, folder: Path, layout: RowLayout, size_bytes: int) -> Ring:
+    def create(
+        cls, folder: Path, layout: RowLayout, size_bytes: int, *, before: Callable[[], None] = lambda: None
+    ) -> Ring:
         """A new, empty ring of at most `size_bytes` bytes, every byte of it reserved on the disk.
 
-        It gets its name only when complete. TideError when the disk cannot hold it.
+        It gets its name only when complete; `before` is called just before. TideError when the disk cannot hold it.
         """
         pages = layout.pages_in(size_bytes)
         if pages < 1:
@@ -67,6 +69,7 @@ class Ring:
             os.pwrite(file, layout.header(pages), 0)
             os.fsync(file)
             ring = cls(file, layout, pages, writable=True)
+            before()
             os.replace(unfinished, folder / RING_FILE)
             return ring
         except BaseException:
