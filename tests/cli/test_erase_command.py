@@ -29,6 +29,7 @@ from tide_cli.spool.erase import read_request
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import Reservoir
 from tide_cli.spool.writer import SpoolWriter
+from tide_cli.supervisor.control_client import STATUS_VERSION
 from tide_cli.supervisor.lock import StateLock
 
 SECRET = 777_000  # the first token id of sample 1; sample 2 has 778_000 …
@@ -173,7 +174,12 @@ def running_engine(state: Path, writer: SpoolWriter, how: str) -> Iterator[None]
 
     class Supervisor(Engine):
         def do_GET(self) -> None:
-            reply(self, json.dumps({"address": f"http://127.0.0.1:{engine.server_port}/v1"}).encode())
+            reply(
+                self,
+                json.dumps(
+                    {"version": STATUS_VERSION, "address": f"http://127.0.0.1:{engine.server_port}/v1"}
+                ).encode(),
+            )
 
         def address_string(self) -> str:
             return "socket"

@@ -58,6 +58,9 @@ def test_what_is_given_out(tmp_path: Path) -> None:
     assert combined["step"] == 5
     assert 10 <= len(combined["rows"]) <= 11
     assert {one["output_tok_s"] for one in combined["rows"]} == {10.0}
+    assert (
+        len(take_history(paths, float("inf"), most=10)["rows"]) == len(take_history(paths, 1e300, most=10)["rows"]) > 0
+    )
     for since, step in ((0, "auto"), (float("nan"), "auto"), (5, "7")):
         with pytest.raises(UsageError):
             take_history(paths, since, step)

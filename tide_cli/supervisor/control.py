@@ -13,15 +13,19 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, UsageError
+from tide_cli.supervisor.messages import ENGINE, TRAINER
 from tide_cli.telemetry.exporter import CONTENT_TYPE
+
+_RESTARTED = {ENGINE, TRAINER}
+RowId = Annotated[int, Query(ge=0, lt=2**63)]  # SQLite has no others
 
 
 class Orders(Protocol):
@@ -69,7 +73,7 @@ def control_app(orders: Orders) -> FastAPI:
         return orders.status()
 
     @app.get("/v1/events")
-    def events(after: int = 0, newest: int | None = None) -> list[dict[str, Any]]:
+    def events(after: RowId = 0, newest: RowId | None = None) -> list[dict[str, Any]]:
         return orders.events(after, newest)
 
     @app.get("/v1/history")
@@ -99,6 +103,11 @@ def control_app(orders: Orders) -> FastAPI:
 
     @app.post("/v1/restart")
     def restart(order: RestartOrder) -> dict[str, str]:
+        if not order.children or len(set(order.children) & _RESTARTED) < len(order.children):
+            raise UsageError(
+                f"{', '.join(order.children) or 'nothing'}: it cannot be restarted",
+                remedy=f"name one or both of {' and '.join(sorted(_RESTARTED))}",
+            )
         return {"done": orders.restart(order.children)}
 
     @app.post("/v1/drafts/use")

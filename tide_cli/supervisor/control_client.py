@@ -10,6 +10,8 @@ from typing import Any
 
 from tide_cli.errors import NotRunningError, TideError, reason
 
+STATUS_VERSION = 2  # of the fields of GET /v1/status: they are only added to; docs/telemetry.md says what each means
+
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
@@ -48,7 +50,22 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
         ) from None
     finally:
         connection.close()
-    answer = json.loads(content)
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _another(path, f"it answered {resource} with {response.status} and no JSON") from None
     if response.status != 200:
-        raise TideError(str(answer.get("error", answer)), remedy=answer.get("remedy"))
+        if not isinstance(answer, dict) or not isinstance(answer.get("error"), str):
+            raise _another(path, f"it answered {resource} with {response.status}")
+        raise TideError(answer["error"], remedy=answer.get("remedy"))
+    if resource == "/v1/status" and (not isinstance(answer, dict) or answer.get("version") != STATUS_VERSION):
+        raise _another(path, f"its status is not of version {STATUS_VERSION}")
     return answer
+
+
+def _another(path: Path, why: str) -> TideError:
+    return TideError(
+        f"what answers at {path} is another version of TIDE, or something else",
+        why=why,
+        remedy="`tide down --now` ends an appliance; `tide up` starts one of this version",
+    )

@@ -63,8 +63,9 @@ def take_history(paths: Paths, since: float, step: str = "auto", most: int | Non
         raise UsageError(f"there is no step of {step} s", remedy="1, 10, 60 or auto")
     if not since > 0:
         raise UsageError(f"{since} seconds back is no span of time", remedy="a positive number of seconds")
-    seconds = step_for(since) if step == "auto" else int(step)
     now = time.time()
+    since = min(since, now)
+    seconds = step_for(since) if step == "auto" else int(step)
     span = seconds * (1 if most is None else max(1, math.ceil(since / seconds / most)))
     rows = read_history(paths.history, now - since, now + 1, seconds, None if span == seconds else span)
     events = read_events(paths.database, since=now - since)

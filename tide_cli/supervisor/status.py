@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tide_cli.drafts.store import DraftStore
+from tide_cli.supervisor.control_client import STATUS_VERSION
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import ENGINE, TRAINER
@@ -15,7 +16,6 @@ from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.watchers import Seen
 from tide_cli.telemetry.load import no_load
 
-VERSION = 2  # of the fields: they are only added to; docs/telemetry.md says what each means
 _EVENTS_SHOWN = 8
 _FIGURES = ("tok_s", "accept_length", "running", "queued")
 
@@ -51,7 +51,7 @@ def make_status(
     }
     store = DraftStore(workshop.paths.drafts)
     return {
-        "version": VERSION,
+        "version": STATUS_VERSION,
         "state": str(core.state),
         "reason": core.reason or core.children[ENGINE].reason,
         "address": address(settings.host, settings.port),
