@@ -140,6 +140,19 @@ def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
     assert read("drafts", "gc", "--keep", "5", *where)["removed"] == []
 
 
+def test_gc_keeps_everything_where_the_way_back_is_not_known(tmp_path: Path, state: Path) -> None:
+    where = ("--state-dir", state)
+    publish(state / "drafts", 1, tmp_path / "scratch")
+    tide("drafts", "use", "1", *where)
+    (state / "drafts" / "v0001" / "manifest.json").chmod(0o600)
+    (state / "drafts" / "v0001" / "manifest.json").write_text("{")
+    for more in ((), ("--dry-run",)):
+        refused = tide("drafts", "gc", "--keep", "1", *more, *where)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)
+        assert "nothing was removed" in refused.stderr
+    assert DraftStore(state / "drafts").versions() == [0, 1, 2]
+
+
 def test_back_and_forth_without_an_appliance(state: Path) -> None:
     where = ("--state-dir", state)
     refused = tide("drafts", "rollback", *where)

@@ -148,17 +148,21 @@ def gc(
 
 def _retention(store: DraftStore, paths: Paths, keep: int) -> Retention:
     from tide_cli.adaptation.retention import retain
-    from tide_cli.drafts.describe import lineage
     from tide_cli.supervisor.journal import read_served
 
-    served, marks = read_served(paths.database), store.marks()
-    ancestors = [] if served is None else lineage(store, served)
+    served, marks, versions = read_served(paths.database), store.marks(), store.versions()
+    try:
+        parent = store.manifest(served).parent if served in versions else None
+    except TideError as error:
+        why = f"{error.lines()[0]}: it does not say which version is the way back from the served one"
+        remedy = "`tide drafts use VERSION` serves another one"
+        raise TideError("nothing was removed", why=why, remedy=remedy) from None
     return retain(
-        store.versions(),
+        versions,
         keep,
         served=served,
         previous=previously_served(paths),
-        parent=ancestors[0] if ancestors else None,
+        parent=parent,
         pinned=marks.pinned,
         bad=marks.bad,
     )
