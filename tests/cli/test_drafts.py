@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 from scripted import publish
 from scripted_process import ScriptedAppliance
 
+from tide_cli.cli import main
 from tide_cli.drafts.checks import draft_shapes
+from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocab_map_hash
 
@@ -151,6 +153,40 @@ def test_gc_keeps_everything_where_the_way_back_is_not_known(tmp_path: Path, sta
         assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)
         assert "nothing was removed" in refused.stderr
     assert DraftStore(state / "drafts").versions() == [0, 1, 2]
+
+
+ODD = [
+    {"parent": "x"},
+    {"parent": [1]},
+    {"parent": -1},
+    {"created": "x"},
+    {"created": 1e300},
+    {"created": None},
+    {"tokens": 1.5},
+    {"samples": True},
+    {"gate": [1]},
+    {"gate": {"gain": "x"}},
+    {"gate": {"candidate_al": float("nan")}},
+    {"target": 1},
+    {"files": {"model.safetensors": 1}},
+]
+
+
+def test_an_odd_manifest_is_a_row_with_an_error(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = state / "drafts" / "v0001" / "manifest.json"
+    path.chmod(0o600)
+    right = json.loads(path.read_text())
+    contents = [json.dumps(right | odd) for odd in ODD] + ["[" * 100_000, "[1]", '{"files": 1}']
+    for content in contents:
+        path.write_text(content)
+        for how in ((), ("--json",)):
+            with pytest.raises(SystemExit) as end:
+                main(["drafts", "ls", "--state-dir", str(state), *how])
+            assert end.value.code == 0, content
+        rows = json.loads(capsys.readouterr().out.split("\n", 3)[3])
+        assert [row["version"] for row in rows] == ["v0000", "v0001"]
+        assert [bool(row["error"]) for row in rows] == [False, True], content
+        assert VersionRows(DraftStore(state / "drafts")).newest()[0]["version"] == 0
 
 
 def test_back_and_forth_without_an_appliance(state: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,41 @@ class Manifest:
             missing = [field.name for field in fields(cls) if field.name not in content]
             if missing:
                 raise ValueError(f"{missing[0]} is missing")
+            wrong = [name for name, can_be in _CAN_BE.items() if not can_be(content[name])]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is {repr(content[wrong[0]])[:50]}")
             return cls(**{field.name: content[field.name] for field in fields(cls)})
         except OSError as error:
             raise damaged(path, reason(error)) from None
-        except ValueError as error:  # json and encoding errors are ValueErrors too
+        except (ValueError, RecursionError) as error:  # json and encoding errors are ValueErrors too
             raise damaged(path, reason(error)) from None
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and -_LATEST < value < _LATEST  # NaN is in no range
+
+
+def _gate(value: Any) -> bool:
+    figures = [value.get(name) for name in ("gain", "candidate_al")] if isinstance(value, dict) else [value]
+    return all(figure is None or (isinstance(value, dict) and _number(figure)) for figure in figures)
+
+
+_LATEST = 1e11  # unix seconds; a later time is no time
+_CAN_BE: dict[str, Callable[[Any], bool]] = {
+    "parent": lambda value: value is None or _count(value),
+    "target": lambda value: isinstance(value, str),
+    "target_revision": lambda value: isinstance(value, str),
+    "vocab_map_hash": lambda value: isinstance(value, str),
+    "samples": _count,
+    "tokens": _count,
+    "gate": _gate,
+    "created": lambda value: _number(value) and value >= 0,
+    "files": lambda value: all(isinstance(digest, str) for digest in value.values()),
+}
 
 
 def version_name(version: int) -> str:
