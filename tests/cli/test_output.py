@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from tide_cli.cli.output import complain, print_json
+from tide_cli.cli.output import complain, print_json, table_lines
 
 
 def run(*arguments: object, unbuffered: bool = False, **streams: object) -> subprocess.CompletedProcess[str]:
@@ -55,6 +55,12 @@ def test_a_pipe_without_a_reader_is_the_end_and_no_error(arguments: list[str], u
     done = run(*arguments, stdout=writer, stderr=subprocess.PIPE, unbuffered=unbuffered)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")  # what a shell reports of SIGPIPE
+
+
+def test_a_table_holds_nothing_that_a_terminal_would_obey() -> None:
+    lines = table_lines(("a\x1bb", "n"), [("\x1b]0;title\x07", 1), ("a\nb", None), ("größer", 2.5)])
+    assert [line.split("  ")[0] for line in lines] == [r"a\x1bb", r"\x1b]0;title\x07", "a; b", "größer"]
+    assert [line.split()[-1] for line in lines] == ["n", "1", "-", "2.5"]
 
 
 def test_a_failure_is_not_covered_by_lost_output(tmp_path: Path) -> None:

@@ -263,6 +263,7 @@ def test_the_journal_keeps_events_in_order_and_one_served_version(tmp_path: Path
     assert [event["text"] for event in events] == ["one", "two\nlines"]
     assert events[0] == first
     assert event_line(events[1]).endswith(" two; lines")
+    assert event_line({"time": 0.0, "text": "red \x1b[31m\x9b1m"}).endswith(r" red \x1b[31m\x9b1m")
     assert read_events(path, newest=1)[0]["kind"] == "gate"
     assert read_events(path, after=first["id"], kind="swap") == []
     assert read_served(path) == 2

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from tide_cli.json_files import finite
+from tide_cli.printable import printable
 
 
 def complain(lines: Iterable[str]) -> None:
     """Messages for people, on stderr: each of the lines is one, whatever it quotes."""
-    first, *rest = map(_printable, lines)
+    first, *rest = (printable(line.strip()) for line in lines)
     try:
         print("\n".join([f"tide: {first}", *(f"      {line}" for line in rest)]), file=sys.stderr, flush=True)
     except OSError:  # nobody can be told that they cannot be told
@@ -23,11 +24,6 @@ def complain(lines: Iterable[str]) -> None:
 def forget(stream: TextIO) -> None:
     """Leave nothing in a stream that Python would try to write once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _printable(line: str) -> str:
-    line = line.strip().replace("\n", "; ")
-    return "".join(letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in line)
 
 
 def print_json(value: Any) -> None:
@@ -43,10 +39,10 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """The lines of `print_table`."""
-    cells = [[str(name) for name in header], *([_cell(cell) for cell in row] for row in rows)]
+    cells = [[printable(str(name)) for name in header], *([_cell(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else str(value).replace("\n", "; ")
+    return "-" if value is None else printable(str(value))

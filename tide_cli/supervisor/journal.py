@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.printable import printable
 from tide_cli.supervisor.messages import CANCELLED
 
 _TABLES = (
@@ -135,4 +136,4 @@ def _is_event(event: dict[str, Any]) -> bool:
 def event_line(event: dict[str, Any]) -> str:
     """An event as one line of a log, in local time."""
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
-    return f"{moment} {event['text']}".replace("\n", "; ")
+    return f"{moment} {printable(str(event['text']))}"
