@@ -30,7 +30,7 @@ def default_cache_dir() -> Path:
 
 def config_file(config: Path | None) -> Path | None:
     """The settings file in force: the given one, $TIDE_CONFIG, or the default one where it exists."""
-    named = config or (Path(os.environ["TIDE_CONFIG"]) if os.environ.get("TIDE_CONFIG") else None)
+    named = config or (Path(os.path.expanduser(path)) if (path := os.environ.get("TIDE_CONFIG")) else None)
     if named:
         return named
     default = default_config_file()

@@ -283,4 +283,7 @@ def _as_usage_error(error: ValidationError, origins: dict[str, str], file: Path 
             return refusal(flag, value, why, f"{name}: {field.description}")
         case "environment":
             return refusal(variable, value, why, f"unset it, or set it anew: {field.description}")
+        case "default":
+            remedy = f"pass {flag}; the default follows from XDG_{name.removesuffix('_dir').upper()}_HOME, else HOME"
+            return refusal(f"the default of {name}", str(value), why, remedy)
     return refusal(f"{name} in {file}", value, why, f"mend that line: {field.description}")

@@ -8,6 +8,20 @@ import pytest
 from commands import tide
 
 
+def test_a_home_of_the_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("port = 30123\n")
+    done = tide("config", "--json", HOME=str(tmp_path), TIDE_CONFIG="~/mine.toml")
+    assert done.returncode == 0, done.stderr
+    assert '"value": 30123' in done.stdout
+
+
+def test_a_default_that_cannot_be_used_is_not_blamed_on_a_file() -> None:
+    done = tide("config", XDG_CACHE_HOME="/a\x07b")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 2)
+    assert "the default of cache_dir" in done.stderr
+    assert "XDG_CACHE_HOME" in done.stderr
+
+
 def test_a_misspelt_variable_is_named() -> None:
     done = tide("config", TIDE_CYCLE_TOKNES="3")
     assert done.returncode == 0

@@ -96,10 +96,20 @@ def test_an_exported_version_is_checked_by_its_manifest(tmp_path: Path, publish:
     weights = bytearray((out / "model.safetensors").read_bytes())
     weights[-100] ^= 1  # of a matrix; the last ones are t2d
     (out / "model.safetensors").write_bytes(weights)
-    with pytest.raises(TideError, match=r"model\.safetensors is damaged"):
+    with pytest.raises(TideError, match=r"model\.safetensors is damaged") as raised:
         take(out, store)
+    assert raised.value.remedy == "copy the draft again, or use another one"
     (out / "manifest.json").write_text('{"of": "another program"}')
     assert take(out, store) == 1
+
+
+def test_weights_that_are_a_folder(tmp_path: Path, make_draft: Callable[..., Path]):
+    folder = make_draft()
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
+    with pytest.raises(TideError, match=r"model\.safetensors is damaged") as raised:
+        take(folder, DraftStore(tmp_path / "drafts"))
+    assert raised.value.why == "it is a folder"
 
 
 def test_an_export_that_fails_leaves_no_folder(

@@ -108,5 +108,8 @@ def version_of_folder(name: str) -> int | None:
 
 
 def damaged(path: Path, why: str | None) -> TideError:
-    """A version's file that is missing or not what it was."""
-    return TideError(f"the draft file {path} is damaged", why=why, remedy="serve another version, or train a new one")
+    """A draft's file that is missing or not what it was: of a version, or of a folder from elsewhere."""
+    remedy = "copy the draft again, or use another one"
+    if version_of_folder(path.parent.name) is not None:
+        remedy = "serve another version, or train a new one"
+    return TideError(f"the draft file {path} is damaged", why=why, remedy=remedy)

@@ -31,7 +31,7 @@ def read_draft(folder: Path) -> dict[str, Tensor]:
             names = [name for name in file.keys() if name not in EMBEDDING_NAMES]  # noqa: SIM118, the handle is no dict
             return {name: file.get_tensor(name) for name in names}
     except OSError as error:
-        raise damaged(path, reason(error)) from None
+        raise damaged(path, "it is a folder" if path.is_dir() else reason(error)) from None
     except SafetensorError:
         raise damaged(path, "it does not begin as a safetensors file does") from None
 
