@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -83,6 +84,8 @@ def spoil(path: Path, kind: str) -> None:
     if kind == "folder":
         path.mkdir()
         (path / "x").touch()
+    elif kind == "pipe":
+        os.mkfifo(path)
     elif kind in ("broken link", "loop"):
         path.symlink_to(path if kind == "loop" else "/no/such/place")
     elif kind != "missing":
@@ -114,6 +117,13 @@ def test_words_for_people(state: Path, entry: str, kind: str, run: Callable[...,
         shutil.rmtree(state)
         shutil.copytree(kept, state)
         spoil(state / entry, kind)
+        run(state, *command)
+
+
+@pytest.mark.parametrize("entry", ["tide.db", "lock", "drafts/v0000/manifest.json"])
+def test_a_pipe_is_not_waited_for(state: Path, entry: str, run: Callable[..., tuple[int, str]]) -> None:
+    spoil(state / entry, "pipe")
+    for command in ENTRIES[entry]:
         run(state, *command)
 
 

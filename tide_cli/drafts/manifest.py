@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Callable
@@ -45,6 +46,8 @@ class Manifest:
         """The manifest in `folder`. TideError, naming the file, when it is missing or not a manifest."""
         path = folder / MANIFEST_FILE
         try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise OSError(errno.EISDIR if path.is_dir() else errno.EEXIST, "no file")
             content = json.loads(path.read_text())
             if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
                 raise ValueError("it names no files")

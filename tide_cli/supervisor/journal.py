@@ -37,6 +37,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Open or create. Raises TideError where the file is no database of ours."""
+        _check(path)
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, timeout=5, isolation_level=None)
@@ -111,6 +112,7 @@ def was_cut_short(path: Path) -> bool:
 def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     if not path.exists():
         return []
+    _check(path)
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             return connection.execute(query, values).fetchall()
@@ -118,6 +120,12 @@ def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
         if "no such table" in str(error):
             return []
         raise _unusable(path, error) from None
+
+
+def _check(path: Path) -> None:
+    """TideError where it is no file: a pipe would be waited for."""
+    if path.exists() and not path.is_file():
+        raise _unusable(path, OSError(errno.EEXIST, "no file"))
 
 
 def _unusable(path: Path, error: Exception) -> TideError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -47,6 +48,8 @@ class StateLock:
         self._path = path
         self._made = False
         try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise OSError(errno.EEXIST, "no file")
             self._fd = self._open()
         except OSError as error:
             raise TideError(
@@ -114,7 +117,7 @@ def read_holder(path: Path) -> dict[str, Any]:
 def is_locked(path: Path) -> bool:
     """Whether an appliance runs on this state folder."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:
