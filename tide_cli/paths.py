@@ -63,7 +63,7 @@ class Paths:
 
     @classmethod
     def under(cls, state: Path, cache: Path) -> Paths:
-        """The paths of the appliance whose state folder is `state`. Raises UsageError where no socket has room."""
+        """The paths of the appliance whose state folder is `state`."""
         state = state.expanduser().absolute()
         cache = cache.expanduser().absolute()
         return cls(
@@ -89,8 +89,15 @@ class Paths:
 
 
 def checked(paths: Paths) -> Paths:
-    """The same. Raises UsageError where the state folder can be none, or is not this user's."""
+    """The same. Raises UsageError where the state folder can be none, is not this user's, or leaves no room for a
+    socket's name."""
     state = paths.state
+    if (length := len(os.fsencode(paths.socket))) > _MAX_SOCKET_PATH:
+        raise UsageError(
+            "the state folder and the temporary folder both have too long a path",
+            why=f"a socket's path has at most {_MAX_SOCKET_PATH} bytes, and {paths.socket} has {length}",
+            remedy="choose a shorter --state-dir, or set TMPDIR to a folder with a shorter path",
+        )
     try:
         if state.exists() and not state.is_dir():
             raise UsageError(f"{state} is not a folder", remedy="--state-dir takes the folder of an appliance")
@@ -108,18 +115,8 @@ def checked(paths: Paths) -> Paths:
 
 
 def _short(inside: Path, limit: int, state: Path) -> Path:
-    """`inside` the state folder where its path is short enough for a socket, else a name in the temporary folder.
-
-    Raises UsageError where that one is too long for the control socket itself.
-    """
+    """`inside` the state folder where its path is short enough for a socket, else a name in the temporary folder."""
     if len(os.fsencode(inside)) <= limit:
         return inside
     digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
-    elsewhere = Path(tempfile.gettempdir()) / f"tide-{os.getuid()}-{digest}-{inside.name}"
-    if (length := len(os.fsencode(elsewhere))) > _MAX_SOCKET_PATH:
-        raise UsageError(
-            "the state folder and the temporary folder both have too long a path",
-            why=f"a socket's path has at most {_MAX_SOCKET_PATH} bytes, and {elsewhere} has {length}",
-            remedy="choose a shorter --state-dir, or set TMPDIR to a folder with a shorter path",
-        )
-    return elsewhere
+    return Path(tempfile.gettempdir()) / f"tide-{os.getuid()}-{digest}-{inside.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from machines import CASES, Case
+from simulated_machines import CASES, Case
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import MACHINES, RECORDED
+from recorded_runs import MACHINES, RECORDED
 
 from tide_cli.engine.plugin.profile import Profile
 from tide_cli.errors import TideError, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recorded import RECORDED, Prediction, demo, predict, ratios
+from recorded_runs import RECORDED, Prediction, demo, predict, ratios
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
 PREDICTIONS = [predict(run) for run in RECORDED["runs"]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import MACHINES
+from recorded_runs import MACHINES
 
 from tide_cli.adaptation.speculation import expected_length
 from tide_cli.bench.replay import Arrival

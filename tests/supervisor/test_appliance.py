@@ -49,7 +49,8 @@ def undocumented(status: dict[str, Any]) -> list[str]:
     return [name for name in names if not any(one.startswith(f"{name}.") for one in known)]
 
 
-def test_a_foreign_folder_of_the_same_name_is_not_emptied(tmp_path: Path) -> None:
+def test_a_foreign_folder_of_the_same_name_is_not_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tide_cli.paths._MAX_SCRATCH_PATH", 1000)  # so that it would lie in the state folder
     kept = tmp_path / "state" / "tmp" / "kept"
     kept.mkdir(parents=True)
     with pytest.raises(UsageError, match="is in the way"):
@@ -180,7 +181,7 @@ def test_restart(appliance: ScriptedAppliance) -> None:
     )["children"]
     assert after["engine"]["failures"] == after["trainer"]["failures"] == 0
     assert after["engine"]["pid"] != before["engine"]["pid"]
-    with pytest.raises(TideError, match="this appliance has no nurse"):
+    with pytest.raises(TideError, match="nurse: it cannot be restarted"):
         ask(appliance.paths.socket, "POST", "/v1/restart", {"children": ["nurse"]})
 
 

@@ -139,8 +139,8 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path, orphan: sub
 def test_down_removes_what_a_killed_supervisor_left(tmp_path: Path) -> None:
     """Its processes have ended with it: nothing but the record tells which shared memory was theirs."""
     paths = Paths.under(tmp_path / "state", tmp_path)
-    (paths.state / "tmp").mkdir(parents=True)
-    paths.run.mkdir()
+    paths.scratch.mkdir(parents=True)
+    paths.run.mkdir(parents=True)
     paths.lock.touch()
     table, other = (Path(f"/dev/shm/sglang_loads_tide-{os.getpid()}-{number}.shm") for number in range(2))
     (tmp_path / "kept").touch()
@@ -157,6 +157,7 @@ def test_down_removes_what_a_killed_supervisor_left(tmp_path: Path) -> None:
         table.unlink(missing_ok=True)
         other.unlink()
     assert [path.name for path in paths.state.rglob("*")] == ["run"]
+    assert not paths.scratch.exists()
     with pytest.raises(NotRunningError):
         bring_down(paths)
 

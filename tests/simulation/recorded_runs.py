@@ -1,6 +1,6 @@
 """Runs of the embedded target that were measured, and what the simulator says of them.
 
-`PYTHONPATH=. python tests/simulation/recorded.py` prints the tables of docs/simulation.md.
+`PYTHONPATH=. python tests/simulation/recorded_runs.py` prints the tables of docs/simulation.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machines of docs/simulation.md; `PYTHONPATH=. python tests/simulation/machines.py` prints its table."""
+"""The machines of docs/simulation.md; `PYTHONPATH=. python tests/simulation/simulated_machines.py` prints its table."""
 
 from __future__ import annotations
 
