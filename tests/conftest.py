@@ -32,9 +32,10 @@ if not Path("/dev/nvidia0").exists():
     sys.path.insert(0, str(STAND_INS))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of the real engine last."""
-    items.sort(key=lambda item: item.get_closest_marker("engine") is not None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those of the real engine first where two processes share the work, for they take half of the time; else last."""
+    shared = hasattr(config, "workerinput")
+    items.sort(key=lambda item: (item.get_closest_marker("engine") is not None) != shared)
 
 
 @pytest.hookimpl(optionalhook=True)  # absent under `-p no:xdist`

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def chat(appliance: Appliance, messages: list[dict[str, str]], domain: str | Non
     return answer.json()["choices"][0]["message"]["content"]
 
 
-def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
+def test_the_walk_agrees_with_the_engine(appliance: Appliance, record_property: Callable[[str, object], None]) -> None:
     """Acceptance length of the served draft on the same requests: by the engine, and by walking what it stored."""
     from tide_cli.drafts.tensors import read_draft
     from tide_cli.training.config import TrainingConfig
@@ -83,6 +84,7 @@ def test_the_walk_agrees_with_the_engine(appliance: Appliance) -> None:
     load_draft(trainer.walker, read_draft(DraftStore(appliance.state / "drafts").path(served)))
     walks = [walk(trainer.walker, reader.read(info), config.draft_steps) for info in infos]
     walked = sum(w.tokens for w in walks) / sum(w.rounds for w in walks)
+    record_property("acceptance_length", f"walked {walked:.3f}, engine {engine_al:.3f}")
     assert walked == pytest.approx(engine_al, rel=0.06)
 
 
