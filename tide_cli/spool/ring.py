@@ -9,13 +9,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RING_FILE = "ring.bin"
 # left to the rest of the system when a ring is made: logs, the index, published drafts
@@ -129,6 +132,15 @@ class Ring:
         if self._file >= 0:  # closed twice, it might be another's by then
             os.close(self._file)
         self._file = -1
+
+
+def row_words(states: Tensor | np.ndarray) -> np.ndarray:
+    """bfloat16 values as their bits: [k, columns] uint16, contiguous, over the same memory where that is possible."""
+    if isinstance(states, np.ndarray):
+        return np.ascontiguousarray(states, "<u2")
+    import torch
+
+    return states.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().view("<u2")
 
 
 def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +18,10 @@ from tide_cli.spool.finished import Finished
 from tide_cli.spool.folder import open_ring, unusable
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
 from tide_cli.spool.ledger import Ledger
-from tide_cli.spool.ring import Ring, checksum, row_sums
+from tide_cli.spool.ring import Ring, row_sums, row_words
 from tide_cli.spool.running import Builder, Part, Request, RingFull
-from tide_cli.spool.samples import SampleInfo, split_of
+from tide_cli.spool.samples import SampleInfo
+from tide_cli.spool.sealing import Sealer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,23 +40,11 @@ class SpoolWriter:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        ring: Ring,
-        lock: int | None,
-        *,
-        run: str,
-        max_sample_tokens: int,
-        held_out_share: float,
-        retention_seconds: float | None = None,
-        index_in_memory: bool = False,
+        self, ring: Ring, lock: int, ledger: Ledger, finished: Finished, builder: Builder, sealer: Sealer
     ) -> None:
         self._ring, self._lock = ring, lock
-        self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
-        self._ledger, samples = Ledger.open(folder, ring, in_memory=index_in_memory)
-        self._finished = Finished(ring, samples)
-        self._pages = self._finished.pages
-        self._builder = Builder(ring, self._pages, max_sample_tokens)
+        self._ledger, self._finished, self._builder, self._sealer = ledger, finished, builder, sealer
+        self._pages = finished.pages
         self._running: dict[str, Request] = {}
         self._refused: set[str] = set()
 
@@ -90,16 +77,11 @@ class SpoolWriter:
             raise ValueError(f"run id {run!r} is longer than {PAGE_ENTRY['run'].itemsize} bytes")
         ring, lock = open_ring(folder, layout, size_bytes, max_sample_tokens)
         try:
-            return cls(
-                folder,
-                ring,
-                lock,
-                run=run,
-                max_sample_tokens=max_sample_tokens,
-                held_out_share=held_out_share,
-                retention_seconds=retention_seconds,
-                index_in_memory=index_in_memory,
-            )
+            ledger, samples = Ledger.open(folder, ring, in_memory=index_in_memory)
+            finished = Finished(ring, samples)
+            builder = Builder(ring, finished.pages, max_sample_tokens)
+            sealer = Sealer(ring, builder, finished, ledger, run, held_out_share, retention_seconds)
+            return cls(ring, lock, ledger, finished, builder, sealer)
         except BaseException as error:
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
@@ -131,7 +113,7 @@ class SpoolWriter:
         end of what is there rewrites from that position on: what came after is forgotten. ValueError for wrong shapes;
         lack of room drops the request and is counted.
         """
-        aux, final, hidden = _words(aux), _words(final), self._ring.layout.hidden_size
+        aux, final, hidden = row_words(aux), row_words(final), self._ring.layout.hidden_size
         fits = aux.shape == (len(aux), 3 * hidden) and final.shape == (len(aux), hidden)
         if not fits or any(part.start < 0 or part.offset + part.count > len(aux) for part in parts):
             raise ValueError(f"rows {aux.shape} and {final.shape} for {list(parts)} do not fit the ring")
@@ -192,24 +174,12 @@ class SpoolWriter:
         self._ring.check()
         if rid in self._refused:
             self._refused.discard(rid)
-            self._commit([])
+            self._sealer.commit()
             return None
         request = self._running.pop(rid, None) or Request(0, 0)
         figures = {"draft_version": draft_version, "verify_steps": verify_steps, "accepted": accepted_tokens}
         figures["domain"] = domain
-        info = self._sealed(request, np.asarray(tokens, "<i4"), prompt_tokens, figures, origin)
-        if isinstance(info, str):
-            self._pages.release(request.pages)
-            self._drop(info)
-            self._commit([])
-            return None
-        self._finished.add(info)
-        self._give_up_expired()
-        if not self._commit([info]):
-            self._finished.give_up(info.id)
-            self._drop("index")
-            return None
-        return info.id
+        return self._sealer.finish(request, np.asarray(tokens, "<i4"), prompt_tokens, figures, origin)
 
     def abort(self, rid: str) -> None:
         """Forgets a running request and gives its pages back; an unknown one is nothing to forget."""
@@ -223,7 +193,7 @@ class SpoolWriter:
             request = self._running.pop(rid, None)
             self._pages.release(request.pages if request else [])
             self._refused.add(rid)
-            self._drop(cause)
+            self.count(f"dropped_{cause}")
 
     def count(self, name: str) -> None:
         """One more of something that is neither a sample nor a drop."""
@@ -252,7 +222,7 @@ class SpoolWriter:
     def begin_erase(self, chosen: Callable[[int, float], bool]) -> Erased:
         """`erase` without the work: the samples are gone, `wipe` and then `scrub` are still to be called."""
         erased = self._finished.erase(chosen)
-        self._commit([])
+        self._sealer.commit()
         return erased
 
     def wipe(self, size_bytes: int) -> bool:
@@ -270,84 +240,17 @@ class SpoolWriter:
 
     def expire(self) -> None:
         """Gives up the samples that are older than they may be; `wipe` overwrites what they leave."""
-        self._give_up_expired()
+        self._sealer.give_up_expired()
         if self._finished.gone:
-            self._commit([])
+            self._sealer.commit()
 
     def close(self) -> None:
         """Writes the counters and lets the folder go; requests that still run are forgotten."""
         if self._lock is None:
             return
-        self._commit([])
+        self._sealer.commit()
         self._ledger.close()
-        del self._pages, self._builder, self._finished
+        del self._pages, self._builder, self._finished, self._sealer
         self._ring.close()
         os.close(self._lock)
         self._lock = None
-
-    def _sealed(
-        self,
-        request: Request,
-        tokens: np.ndarray,
-        prompt_tokens: int,
-        figures: dict[str, Any],
-        origin: SampleInfo | None,
-    ) -> SampleInfo | str:
-        """The sample that the request makes, its pages sealed, or the cause why there is none."""
-        end, ring = min(request.end, len(tokens)), self._ring
-        if end <= max(request.first, prompt_tokens):
-            return "empty" if end <= request.first else "no_output"
-        try:
-            if end < request.end:
-                self._builder.rewind(request, end)
-        except RingFull:
-            return "ring_full"
-        if len(request.pages) <= request.adopted:
-            return "no_output"  # others have computed all of it
-        self._builder.complete(request, tokens[:end])
-        rows = ring.rows_of(request.pages, request.first, end - request.first)
-        if not np.array_equal(ring.tokens[rows], tokens[request.first : end]):
-            return "tokens"
-        sample_id = self._ledger.totals["samples"] + 1
-        info = SampleInfo(
-            id=sample_id,
-            run=self._run,
-            created=time.time(),
-            tokens=len(rows),
-            prompt_tokens=prompt_tokens,
-            prefix_missing=request.first,
-            cut=request.cut,
-            reused=max(0, request.reused_to - request.first),
-            split=split_of(sample_id, self._held_out_share),
-            checksum=0,
-            pages=tuple(request.pages),
-            generations=self._pages.generations(request.pages),
-            **figures,
-        )
-        if origin is not None:
-            kept = ("run", "created", "split", "cut", "domain")
-            info = replace(info, **{name: getattr(origin, name) for name in kept})
-        return replace(info, checksum=checksum(info, ring.tokens[rows], ring.checks[rows]))
-
-    def _give_up_expired(self) -> None:
-        if self._retention is not None:
-            self._finished.give_up_before(time.time() - self._retention)
-
-    def _drop(self, cause: str) -> None:
-        self.count(f"dropped_{cause}")
-
-    def _commit(self, added: list[SampleInfo]) -> bool:
-        """Brings the index up to date; what fails now (a full disk) is tried again with the next request's end."""
-        if not self._ledger.commit(added, self._finished.gone):
-            return False
-        self._finished.gone.clear()
-        return True
-
-
-def _words(states: Tensor | np.ndarray) -> np.ndarray:
-    """bfloat16 values as their bits: [k, columns] uint16, contiguous, over the same memory where that is possible."""
-    if isinstance(states, np.ndarray):
-        return np.ascontiguousarray(states, "<u2")
-    import torch
-
-    return states.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().view("<u2")
