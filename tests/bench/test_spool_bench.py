@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.spool import SpoolBench
+from tide_cli.bench.spool_readers import _reading
 from tide_cli.bench.spool_stores import MemcpyStore, SpoolStore
 from tide_cli.bench.spool_table import as_table
 from tide_cli.bench.spool_traffic import ANSWER, PROMPT, REQUESTS, make_traffic
@@ -114,6 +116,23 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for name in ("lmdb_mb_s", "lmdb_writemap_mb_s", "ingest_to_lmdb"):
         assert (result[name] is None) == (find_spec("lmdb") is None)
     assert result["paced"]["tokens_s"] > 0
+    assert list(result["writer_call_ms"]) == ["absent", "slow", "stopped"]
+    assert all(0 < calls["p50"] <= calls["p99"] for calls in result["writer_call_ms"].values())
+
+
+def test_a_stopped_reader_is_stopped_in_the_middle_of_reading(tmp_path: Path) -> None:
+    store = SpoolStore(tmp_path / "spool", HIDDEN, SIZE)
+    store.write(make_traffic(HIDDEN, 0))
+    with _reading(store.folder, "stopped") as process:
+        assert "State:\tT (stopped)" in Path(f"/proc/{process.pid}/status").read_text()
+        assert process.poll() is None
+        index = sqlite3.connect(store.folder / "index.db")
+        store.write(make_traffic(HIDDEN, 0, seed=1))
+        _, journal, done = index.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        assert done < journal  # its transaction is in the way
+        index.close()
+    assert process.returncode == -signal.SIGKILL
+    store.close()
 
 
 def test_without_lmdb_the_table_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

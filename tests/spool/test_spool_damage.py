@@ -149,6 +149,16 @@ writer.close()
     assert done.stdout.count("refused: the ring's file was cut") == 3
 
 
+def test_a_pipe_in_the_place_of_the_ring_is_not_waited_for(tmp_path: Path):
+    open_writer(tmp_path / "spool").close()
+    (tmp_path / "spool" / "ring.bin").unlink()
+    os.mkfifo(tmp_path / "spool" / "ring.bin")
+    for opening in (open_writer, SpoolReader.open):
+        with pytest.raises(TideError, match="not a usable spool") as caught:
+            opening(tmp_path / "spool")
+        assert caught.value.why == "it is no file"
+
+
 def test_a_deleted_ring_is_noticed(tmp_path: Path):
     writer = open_writer(tmp_path / "spool")
     (tmp_path / "spool" / "ring.bin").unlink()

@@ -16,6 +16,7 @@ import torch
 
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
+from tide_cli.bench.spool_readers import writer_calls
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
 from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
 from tide_cli.errors import TideError, UsageError, reason
@@ -78,7 +79,7 @@ class SpoolBench:
 
     def _one(self, hidden: int, scratch: Path, place: int, tick: Tick) -> dict[str, Any]:
         share = self.seconds / len(self.hidden)
-        turns, paced = share * 2 / 3, share / 3
+        turns, paced, readers = share / 2, share / 4, share / 4
         traffic = make_traffic(hidden, self.size // 3)
         with ExitStack() as stack:
 
@@ -99,9 +100,12 @@ class SpoolBench:
                 store.read()
             writes, reads = _measure(stores, traffic, turns, lambda spent: tick(place * share + spent, self.seconds))
             group = make_traffic(hidden, 0, seed=1)
-            pace = _paced(
-                spool, group, self.rate, paced, lambda spent: tick(place * share + turns + spent, self.seconds)
-            )
+
+            def spent_after(part: float) -> Callable[[float], None]:
+                return lambda spent: tick(place * share + part + spent, self.seconds)
+
+            pace = _paced(spool, group, self.rate, paced, spent_after(turns))
+            calls = writer_calls(spool, group, self.rate, readers, spent_after(turns + paced))
         return {
             "hidden_size": hidden,
             "row_bytes": row_bytes(hidden),
@@ -111,6 +115,7 @@ class SpoolBench:
             "filesystem": filesystem_of(scratch),
             **_figures(writes, reads),
             "paced": pace,
+            "writer_call_ms": calls,
         }
 
 

@@ -88,15 +88,22 @@ class SpoolStore:
             folder, layout, size_bytes, run="bench", max_sample_tokens=4096, held_out_share=0.2
         )
         self._reader = SpoolReader.open(folder)
+        self.folder = folder
         self._passes = 0
 
     def write(self, traffic: Traffic) -> dict[str, Timing]:
         return _written(traffic, self.put(traffic))
 
     def put(
-        self, traffic: Traffic, before: Callable[[Forward], None] = lambda forward: None
+        self,
+        traffic: Traffic,
+        before: Callable[[Forward], None] = lambda forward: None,
+        finished: Callable[[float], None] = lambda seconds: None,
     ) -> Iterator[tuple[Forward, float]]:
-        """Stores the traffic; yields each forward and the seconds of its put_forward. before: called first."""
+        """Stores the traffic; yields each forward and the seconds of its put_forward.
+
+        before: called first; finished: called with the seconds of each finish.
+        """
         self._passes += 1
         for forward in traffic.forwards:
             before(forward)
@@ -114,10 +121,11 @@ class SpoolStore:
             self._writer.put_forward(parts, traffic.aux[pool], traffic.final[pool])
             yield forward, time.perf_counter() - begun
             for request in forward.finished:
-                ids = self._tokens(request).tolist()
+                ids, begun = self._tokens(request).tolist(), time.perf_counter()
                 stored = self._writer.finish(
                     request.rid, ids, PROMPT, draft_version=0, verify_steps=1, accepted_tokens=0
                 )
+                finished(time.perf_counter() - begun)
                 if stored is None:
                     raise RuntimeError(f"the spool dropped a request: {self._writer.counters()}")
 

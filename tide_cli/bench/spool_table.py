@@ -56,6 +56,10 @@ def as_table(results: list[dict[str, Any]]) -> Table:
         ("  ms a call, 99 %", "call_ms_p99", "{:.3f}"),
     ):
         table.add_row(words, *[form.format(result["paced"][name]) for result in results])
+    table.add_row("writer's calls, ms (99 %)")
+    for reader, words in (("absent", "no reader"), ("slow", "a slow one"), ("stopped", "a stopped one")):
+        calls = [result["writer_call_ms"][reader] for result in results]
+        table.add_row(f"  {words}", *[f"{call['p50']:.3f} ({call['p99']:.3f})" for call in calls])
     return table
 
 

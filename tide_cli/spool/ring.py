@@ -20,6 +20,8 @@ from tide_cli.spool.samples import SampleInfo
 if TYPE_CHECKING:
     from torch import Tensor
 
+    States = Tensor | np.ndarray  # bfloat16 values, or uint16 with their bits
+
 RING_FILE = "ring.bin"
 # left to the rest of the system when a ring is made: logs, the index, published drafts
 _DISK_RESERVE = 64 * 2**20
@@ -85,7 +87,8 @@ class Ring:
     def open(cls, folder: Path, *, writable: bool = False) -> Ring:
         """The ring in `folder`. FileNotFoundError when there is none, TideError when it is damaged."""
         path = folder / RING_FILE
-        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        # not blocking: a pipe in its place would be waited for
+        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise ValueError("it is no file")
@@ -134,13 +137,15 @@ class Ring:
         self._file = -1
 
 
-def row_words(states: Tensor | np.ndarray) -> np.ndarray:
+def row_words(states: States) -> np.ndarray:
     """bfloat16 values as their bits: [k, columns] uint16, contiguous, over the same memory where that is possible."""
     if isinstance(states, np.ndarray):
         return np.ascontiguousarray(states, "<u2")
     import torch
 
-    return states.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().view("<u2")
+    if states.dtype is not torch.bfloat16 or states.requires_grad:
+        states = states.detach().to(torch.bfloat16)
+    return states.contiguous().view(torch.uint16).numpy()
 
 
 def row_sums(aux: np.ndarray, final: np.ndarray) -> np.ndarray:

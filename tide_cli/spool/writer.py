@@ -24,7 +24,7 @@ from tide_cli.spool.samples import SampleInfo
 from tide_cli.spool.sealing import Sealer
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from tide_cli.spool.ring import States
 
 # rows of one forward are summed together up to this many bytes; above it each block is summed when it is copied
 _SUMMED_AT_ONCE = 2**19
@@ -42,7 +42,8 @@ class SpoolWriter:
     def __init__(
         self, ring: Ring, lock: int, ledger: Ledger, finished: Finished, builder: Builder, sealer: Sealer
     ) -> None:
-        self._ring, self._lock = ring, lock
+        self._ring = ring
+        self._lock: int | None = lock
         self._ledger, self._finished, self._builder, self._sealer = ledger, finished, builder, sealer
         self._pages = finished.pages
         self._running: dict[str, Request] = {}
@@ -94,17 +95,12 @@ class SpoolWriter:
         return self._ring.size_bytes
 
     def put_rows(
-        self,
-        rid: str,
-        start: int,
-        aux: Tensor | np.ndarray,
-        final: Tensor | np.ndarray,
-        tokens: Sequence[int] | np.ndarray | None = None,
+        self, rid: str, start: int, aux: States, final: States, tokens: Sequence[int] | np.ndarray | None = None
     ) -> None:
         """Stores the states of positions start … start+k-1 of a running request: a forward of one request."""
         self.put_forward([Part(rid, start, 0, len(aux), tokens)], aux, final)
 
-    def put_forward(self, parts: Sequence[Part], aux: Tensor | np.ndarray, final: Tensor | np.ndarray) -> None:
+    def put_forward(self, parts: Sequence[Part], aux: States, final: States) -> None:
         """Stores the rows of one forward.
 
         aux [k, 3H], final [k, H], on the CPU, bfloat16 or float32 (rounded), or uint16 with the bits of bfloat16. Rows
@@ -123,34 +119,30 @@ class SpoolWriter:
             if not part.count or part.rid in self._refused:
                 continue
             rows = slice(part.offset, part.offset + part.count)
-            request = self._placed(part)
             try:
+                request = self._placed(part)
                 if request is not None:
                     self._builder.extend(request, aux[rows], final[rows], None if checks is None else checks[rows])
             except RingFull:
                 self.refuse(part.rid, "ring_full")
 
     def _placed(self, part: Part) -> Request | None:
-        """The part's request, ready for a row at its start; None where it is refused."""
+        """The part's request, ready for a row at its start; None where it is refused. RingFull."""
         rid, start = part.rid, part.start
         tokens = None if part.tokens is None else np.asarray(part.tokens, np.int32)
         request = self._running.get(rid)
-        try:
-            if request is None or start < request.first:  # new, or computed again from further back
-                if request is not None:
-                    self._pages.release(self._running.pop(rid).pages)
-                request = self._builder.begin(start, np.empty(0, np.int32) if tokens is None else tokens)
-                self._running[rid] = request
-            elif start > request.end:
-                self.refuse(rid, "gap")
-                return None
-            else:
-                if start < request.end:
-                    self._builder.rewind(request, start)
-                request.tokens = request.tokens if tokens is None else tokens
-        except RingFull:
-            self.refuse(rid, "ring_full")
+        if request is None or start < request.first:  # new, or computed again from further back
+            if request is not None:
+                self._pages.release(self._running.pop(rid).pages)
+            request = self._builder.begin(start, np.empty(0, np.int32) if tokens is None else tokens)
+            self._running[rid] = request
+        elif start > request.end:
+            self.refuse(rid, "gap")
             return None
+        else:
+            if start < request.end:
+                self._builder.rewind(request, start)
+            request.tokens = request.tokens if tokens is None else tokens
         return request
 
     def finish(
