@@ -184,17 +184,19 @@ class Builder:
         self, request: Request, start: int, aux: np.ndarray, final: np.ndarray, checks: np.ndarray | None
     ) -> None:
         ring, block = self._ring, self._block
-        offset = start - request.first // self._size * self._size
-        for row, source, length in row_runs(request.pages, self._size, offset, len(aux)):
-            if checks is not None and length <= block:
-                there, here = slice(row, row + length), slice(source, source + length)
-                ring.aux[there], ring.final[there], ring.checks[there] = aux[here], final[here], checks[here]
-                continue
-            for done in range(0, length, block):
-                here = slice(source + done, source + min(done + block, length))
-                there = slice(row + done, row + min(done + block, length))
-                ring.aux[there], ring.final[there] = aux[here], final[here]
-                ring.checks[there] = row_sums(ring.aux[there], ring.final[there])
+        pages = request.pages[start // self._size - request.first // self._size :]
+        if checks is not None and len(aux) <= self._size:  # a decode step, in two pages at most
+            for row, source, length in row_runs(pages, self._size, start % self._size, len(aux)):
+                into, of = slice(row, row + length), slice(source, source + length)
+                ring.aux[into], ring.final[into], ring.checks[into] = aux[of], final[of], checks[of]
+            return
+        rows = ring.rows_of(
+            pages, start, len(aux)
+        )  # at once, for pages that were given out often are seldom neighbours
+        for done in range(0, len(aux), block):
+            there, here = rows[done : done + block], slice(done, done + block)
+            ring.aux[there], ring.final[there] = aux[here], final[here]
+            ring.checks[there] = row_sums(aux[here], final[here]) if checks is None else checks[here]
 
     def _copy_within(self, source: int, page: int, first: int, stop: int) -> None:
         """Slots first … stop-1 of one page into another one."""
