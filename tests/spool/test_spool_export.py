@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -303,3 +304,10 @@ def test_a_damaged_or_hostile_file_is_refused(exported, tmp_path):
     rewrite(exported, lambda tensors: tensors.update(more=Path))  # a pickle of anything but tensors
     with pytest.raises(TideError, match="cannot be imported"):
         check_export(read_export(exported), ignore)
+
+
+def test_a_pipe_in_the_place_of_the_manifest_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(TideError, match="is no export") as caught:
+        read_export(tmp_path)
+    assert caught.value.why == "manifest.json is no file"

@@ -63,6 +63,8 @@ def read_export(folder: Path) -> Export:
     """What the manifest in `folder` says. TideError where it is no export, or one of another kind."""
     path = folder / MANIFEST_FILE
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ValueError(f"{MANIFEST_FILE} is no file")
         manifest = read_object(path)
     except (OSError, ValueError) as error:
         raise _no_export(folder, reason(error)) from None
