@@ -151,7 +151,7 @@ class Serving:
         return self.doubt if self.doubt is not None and self.doubt.asked and self.stays(self.doubt.version) else None
 
     def take_back(self, doubt: Doubt, reason: str | None = None) -> list[Action]:
-        """The version in doubt goes, whatever else but the user has a wish."""
+        """The version in doubt goes. A swap to a successor that is under way is followed by the one back."""
         text = f"v{doubt.version:04d} is taken back, v{doubt.previous:04d} returns: {reason or doubt.reason}"
         self.wish, self.doubt = Wish(doubt.previous, trial=False), None
         return [Note("rollback", text, doubt.found), MarkBad(doubt.version, text)]
