@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from histories import COMPARE, POLICY, History, learning, requests, said, with_a_new_draft
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tide_cli.adaptation.drift import DriftRules
-from tide_cli.adaptation.rollback import RollbackRules
 from tide_cli.adaptation.trigger import TriggerRules
-from tide_cli.supervisor.core import Core
-from tide_cli.supervisor.learning import Learning
-from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
+from tide_cli.supervisor.learning import Doing
+from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
     ENGINE,
     TARGET,
@@ -49,61 +47,9 @@ from tide_cli.supervisor.messages import (
     Tick,
     Totals,
     TrainAsked,
-    TrainerSaid,
     UseAsked,
 )
-from tide_cli.supervisor.performance import Performance
 from tide_cli.telemetry.totals import ServedRequest
-
-POLICY = RestartPolicy(limit=3, first_delay=1.0, longest_delay=60.0, settled=300.0)
-
-
-def learning(trained_at: int = 0, pool: bool = True) -> Learning:
-    return Learning(
-        TriggerRules(1000, least_tokens=100),
-        Performance(
-            DriftRules(warm_up=1000, short_steps=200, long_steps=2000),
-            RollbackRules(first_tokens=500, last_tokens=4000),
-        ),
-        trained_at,
-        pool=pool,
-    )
-
-
-class History:
-    """A core, and everything it has decided."""
-
-    def __init__(self, steps: tuple[str, ...] = (), trains: bool = True, pool: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), learning(pool=pool))
-        self.now = 0.0
-        self.notes: list[Note] = []
-
-    def tell(self, message: Message, at: float | None = None) -> list[Action]:
-        """The decisions, notes put aside."""
-        self.now = self.now if at is None else at
-        actions = self.core.handle(message, self.now)
-        self.notes += [action for action in actions if isinstance(action, Note)]
-        return [action for action in actions if not isinstance(action, Note)]
-
-    def kinds(self) -> list[str]:
-        return [note.kind for note in self.notes]
-
-    def state(self, child: str) -> State:
-        return self.core.children[child].state
-
-    def serving(self) -> History:
-        """Engine and trainer READY, v0000 served."""
-        self.tell(Began())
-        self.tell(DraftChosen(0))
-        self.tell(Answered(1), at=10)
-        self.tell(said("ready", seconds=1.0), at=12)
-        assert self.core.state is State.READY
-        assert self.state(TRAINER) is State.READY
-        return self
-
-
-def said(kind: str, generation: int = 1, **fields: Any) -> TrainerSaid:
-    return TrainerSaid(generation, {"event": kind, **fields})
 
 
 def test_the_way_up() -> None:
@@ -368,7 +314,7 @@ def test_a_draft_published_while_the_engine_is_away_is_swapped_in_when_it_is_bac
     history = History().serving()
     history.tell(Totals({"tokens": 1000}))
     history.tell(Exited(ENGINE, 1, -9))
-    assert history.tell(said("published", version=1)) == []
+    assert history.tell(said("published", version=1, parent=0)) == []
     history.tell(Tick(), at=history.now + 1)
     assert history.tell(Answered(2)) == [Serve(0), Swap(1, 2)]
     assert history.tell(Swapped(1, 2)) == [Serve(1)]
@@ -377,7 +323,7 @@ def test_a_draft_published_while_the_engine_is_away_is_swapped_in_when_it_is_bac
 def test_a_swap_cut_short_by_the_engines_end_is_taken_up_again() -> None:
     history = History().serving()
     history.tell(Totals({"tokens": 1000}))
-    history.tell(said("published", version=1))
+    history.tell(said("published", version=1, parent=0))
     history.tell(Exited(ENGINE, 1, -9))
     assert history.tell(Swapped(1, 1, "connection lost")) == []
     history.tell(Tick(), at=history.now + 1)
@@ -388,7 +334,7 @@ def test_a_swap_cut_short_by_the_engines_end_is_taken_up_again() -> None:
 def test_a_refused_draft_leaves_the_served_one() -> None:
     history = History().serving()
     history.tell(Totals({"tokens": 1000}))
-    history.tell(said("published", version=1))
+    history.tell(said("published", version=1, parent=0))
     assert history.tell(Swapped(1, 1, "another vocabulary")) == []
     assert history.core.learning.served == 0
     assert history.notes[-1].kind == "swap_refused"
@@ -398,7 +344,7 @@ def test_a_cycle_ends_with_the_trainer_and_the_next_one_counts_from_there() -> N
     history = History().serving()
     history.tell(Totals({"tokens": 1500}))
     history.tell(Exited(TRAINER, 1, 1))
-    assert not history.core.learning.training
+    assert history.core.learning.doing is Doing.NOTHING
     assert "cycle lost: the trainer ended" in [note.text for note in history.notes]
     history.tell(Tick(), at=history.now + 1)
     assert history.tell(said("ready", generation=2)) == []
@@ -472,31 +418,6 @@ def test_resume_tries_kept_versions_again_where_the_pause_has_cut_that_short() -
     history.tell(PauseAsked(1, True))
     assert history.tell(said("pool", version=None, served=0, reason="cancelled")) == []
     assert choose in history.tell(PauseAsked(2, False))
-
-
-def requests(version: int, length: float, count: int, first: int = 1) -> Observed:
-    """`count` requests of about 100 tokens with this acceptance length, give or take a tenth."""
-    rows = []
-    for number in range(first, first + count):
-        steps = 60 + number % 7
-        rows.append(ServedRequest(number, version, round(steps * (length + (number % 3 - 1) / 10)), steps))
-    return Observed(tuple(rows))
-
-
-def with_a_new_draft() -> History:
-    """v0001 has been published with a gain of 0.3 and is served."""
-    history = History().serving()
-    history.tell(requests(0, 1.5, 20))
-    history.tell(Totals({"tokens": 1000}))
-    history.tell(said("gate", cycle=1, passed=True, candidate_al=1.8, served_al=1.5))
-    assert history.tell(said("published", cycle=1, version=1)) == [Swap(1, 1)]
-    history.tell(said("cycle_end", cycle=1, published=1))
-    history.tell(Swapped(1, 1))
-    assert history.core.learning.served == 1
-    return history
-
-
-COMPARE = Tell({"cmd": "choose", "served": 1, "among": [0]})
 
 
 def test_a_draft_that_falls_short_is_taken_back_where_the_one_before_is_better_on_the_newest_samples() -> None:
@@ -693,6 +614,8 @@ MESSAGES = st.one_of(
         st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "pool", "error"]),
         st.integers(1, 5),
         version=st.integers(0, 9),
+        parent=st.integers(0, 9),
+        served=st.integers(0, 9),
     ),
     st.builds(requests, st.integers(0, 3), st.sampled_from([1.0, 1.5, 2.0]), st.integers(1, 60)),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
@@ -705,6 +628,7 @@ MESSAGES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 50), MESSAGES), max_size=60), st.booleans())
 def test_whatever_happens_a_stop_ends_everything(events: list[tuple[float, Message]], kill: bool) -> None:
     """Children exist exactly between Spawn and Exited; after a stop each of them is ended, and Finish comes once."""

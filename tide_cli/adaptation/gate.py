@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Protocol, TypedDict
 
 import numpy as np
 
@@ -27,6 +28,42 @@ class Walk:
     def __post_init__(self) -> None:
         if self.tokens < 0 or self.rounds < 1:
             raise ValueError(f"a walk needs at least one round and no negative tokens, not {self}")
+
+
+class GateRules(TypedDict):
+    """The arguments of `decide` that are the user's to set."""
+
+    margin: float
+    confidence: float
+    seed: int
+    floor: float
+    domain_floor: float
+
+
+class GateSettings(Protocol):
+    """Whatever has the gate's settings: `Settings`, or what the trainer is told of them."""
+
+    @property
+    def gate_margin(self) -> float: ...
+    @property
+    def gate_confidence(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def gate_floor(self) -> float: ...
+    @property
+    def gate_domain_floor(self) -> float: ...
+
+
+def gate_rules(settings: GateSettings) -> GateRules:
+    """As `decide` and `choose_version` take them."""
+    return GateRules(
+        margin=settings.gate_margin,
+        confidence=settings.gate_confidence,
+        seed=settings.seed,
+        floor=settings.gate_floor,
+        domain_floor=settings.gate_domain_floor,
+    )
 
 
 @dataclass(frozen=True)

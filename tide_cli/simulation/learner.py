@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tide_cli.adaptation.gate import GateDecision, Walk, decide
+from tide_cli.adaptation.gate import GateDecision, Walk, decide, gate_rules
 from tide_cli.adaptation.pool import Kept, choose_version, walk_order
 from tide_cli.settings import Settings
 from tide_cli.simulation.acceptance import Knowledge, Learnable, walks
@@ -128,21 +128,11 @@ class Learner:
         return {domain: count * min(1.0, room / offered) for domain, count in self._offered.items()}
 
     def _judge(self, served: int, held_out: Sequence[Stored]) -> GateDecision:
-        settings = self._settings
         walked = [one for one in held_out if one.generated > 1]
         candidate, now = self._walks((self._training, self.versions[served]), walked)
         old = self._old_samples()
         old_candidate, old_now = self._walks((self._training, self.versions[served]), old)
-        return decide(
-            candidate,
-            now,
-            margin=settings.gate_margin,
-            confidence=settings.gate_confidence,
-            seed=settings.seed,
-            floor=settings.gate_floor,
-            old_candidate=old_candidate,
-            old_served=old_now,
-        )
+        return decide(candidate, now, old_candidate=old_candidate, old_served=old_now, **gate_rules(self._settings))
 
     def _pool_event(self, served: int) -> Event:
         kept = [Kept(version, self._parents[version], {}) for version in range(len(self.versions))]
@@ -150,15 +140,7 @@ class Learner:
         newest = sorted(self._ring.newest("train", POOL_SAMPLES) + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
         samples = [one for one in newest[-POOL_SAMPLES:] if one.generated > 1]
         first, *others = self._walks([self.versions[version] for version in (served, *versions)], samples)
-        settings = self._settings
-        decision = choose_version(
-            dict(zip(versions, others, strict=True)),
-            first,
-            confidence=settings.gate_confidence,
-            margin=settings.gate_margin,
-            seed=settings.seed,
-            floor=settings.gate_floor,
-        )
+        decision = choose_version(dict(zip(versions, others, strict=True)), first, **gate_rules(self._settings))
         return {"event": "pool", "version": decision.version, "served": served, "reason": decision.reason}
 
     def _walks(self, versions: Sequence[Knowledge], samples: Sequence[Stored]) -> list[list[Walk]]:

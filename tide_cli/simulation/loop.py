@@ -144,7 +144,7 @@ class _Simulation:
                 Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
                 pool=settings.draft_pool,
             )
-            self._learning.starts_with(0)
+            self._learning.serving.starts_with(0)
         self._events: list[Event] = []
         self._swaps: list[tuple[float, int]] = []
         self._finished: list[Finished] = []
@@ -212,7 +212,7 @@ class _Simulation:
         now = engine.now
         actions: list[Action] = learning.observed(ended)
         for event in learner.due(now):
-            actions += learning.trainer_said(event)
+            actions += learning.trainer_said(event, now)
         learning.totals = {"tokens": self._setup.ring.tokens}
         actions += learning.pursue(_ENGINE, True, now)
         while actions:
@@ -223,7 +223,7 @@ class _Simulation:
                 case Swap(version, generation):
                     engine.serve(version)
                     self._swaps.append((now, version))
-                    actions += learning.swapped(Swapped(version, generation), _ENGINE)
+                    actions += learning.serving.swapped(Swapped(version, generation), _ENGINE)
                 case MarkBad(version, _):
                     learner.mark_bad(version)
                 case Note(kind, text, data):

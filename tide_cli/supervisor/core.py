@@ -123,7 +123,7 @@ class Core:
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
-                return self.learning.swapped(message, self._ready_engine())
+                return self.learning.serving.swapped(message, self._ready_engine())
             case Told(kind, text):
                 return [Note(kind, text)]
             case TrainAsked():
@@ -133,7 +133,7 @@ class Core:
                     return [Answer(message.ticket, False, NO_TRAINING)]
                 return self.learning.pause_asked(message)
             case UseAsked():
-                return self.learning.use_asked(message, self._ready_engine() is not None)
+                return self.learning.serving.use_asked(message, self._ready_engine() is not None)
         return []
 
     def _draft_chosen(self, message: DraftChosen, now: float) -> list[Action]:
@@ -141,7 +141,7 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        self.learning.starts_with(message.version)
+        self.learning.serving.starts_with(message.version)
         return self._way_up.start(ENGINE, now)
 
     # --- news of the children
@@ -154,7 +154,7 @@ class Core:
             child.stopped(now)
             return [Note("exited", f"{child.name} ended", {"code": message.code})]
         if child.restart:
-            gone = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
+            gone = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone(now)
             return [*gone, *self._way_up.start(child.name, now)]
         if child.name == self._way_up.running:
             return self._step_ended(child, message, now)
@@ -162,7 +162,7 @@ class Core:
         if child.state is State.STOPPING and child.reason:  # ended by us, for a trouble that its log may explain
             reason = f"{child.reason}: {message.last_words}" if message.explained else child.reason
         child.failed(now, reason, self.limits.policy, final=message.final and child.state is State.STARTING)
-        actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone()
+        actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone(now)
         actions.append(Note("exited", f"{child.name} ended: {reason}", {"code": message.code}))
         if child.state is State.BACKOFF:
             wait = self.limits.policy.delay(child.failures)
@@ -188,7 +188,7 @@ class Core:
         if message.generation != trainer.generation or not trainer.alive:
             return []
         if message.event.get("event") != "ready":
-            return self.learning.trainer_said(message.event)
+            return self.learning.trainer_said(message.event, now)
         if trainer.state is not State.STARTING:
             return []
         trainer.ready(now)

@@ -17,8 +17,10 @@ _DOMAINS = 32  # labels whose figures are kept at most, those heard of last: a c
 
 @dataclass(frozen=True)
 class Finding:
-    """kind: 'rollback', 'doubt' (both versions should be walked), 'trusted' or 'drift'; text: in words; data: what it
-    was found from."""
+    """kind: 'doubt' (of a version that falls short), 'trusted' or 'drift'; text: words; data: what it was found from.
+
+    A doubt's data say whether it is `hopeless`; else both versions should be walked over the newest samples.
+    """
 
     kind: str
     text: str
@@ -99,13 +101,8 @@ class Performance:
         name = f"v{watch.version:04d}"
         data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json(), "domains": self.domains}
         if decision.verdict == "rolled_back":
-            if rollback.is_hopeless(watch):
-                return [Finding("rollback", taken_back(watch.version, watch.previous, decision.reason), data)]
-            text = f"{name} falls short, which may be the traffic's doing: {decision.reason}"
-            return [Finding("doubt", text, data | {"reason": decision.reason})]
+            hopeless = rollback.is_hopeless(watch)
+            perhaps = "" if hopeless else ", which may be the traffic's doing"
+            text = f"{name} falls short{perhaps}: {decision.reason}"
+            return [Finding("doubt", text, data | {"reason": decision.reason, "hopeless": hopeless})]
         return [Finding("trusted", f"{name} keeps its promise: {decision.reason}", data)]
-
-
-def taken_back(version: int, previous: int, reason: str) -> str:
-    """The words of a rollback."""
-    return f"v{version:04d} is taken back, v{previous:04d} returns: {reason}"

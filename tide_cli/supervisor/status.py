@@ -10,7 +10,7 @@ from typing import Any
 from tide_cli.drafts.store import DraftStore
 from tide_cli.supervisor.control_client import STATUS_VERSION
 from tide_cli.supervisor.core import Core
-from tide_cli.supervisor.learning import Learning
+from tide_cli.supervisor.learning import Doing, Learning
 from tide_cli.supervisor.messages import ENGINE, TRAINER
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.watchers import Seen
@@ -75,7 +75,7 @@ def make_status(
         "training": {
             "enabled": TRAINER in core.children,
             "paused": learning.paused,
-            "running": learning.training,
+            "running": learning.doing is not Doing.NOTHING,
             "new_tokens": learning.new_tokens,
             "cycle_tokens": learning.tokens_needed,
             "progress": dict(learning.progress),
@@ -104,7 +104,7 @@ def cycle(learning: Learning, trains: bool) -> dict[str, Any]:
     progress = learning.progress
     elapsed, budget = progress.get("elapsed_s"), progress.get("budget_s")
     remaining = None if elapsed is None or budget is None else max(0.0, round(budget - elapsed, 1))
-    if learning.training:
+    if learning.doing is not Doing.NOTHING:
         state = "begins" if remaining is None else "training" if remaining else "gate"
     else:
         state = "off" if not trains else "paused" if learning.paused else "waiting"

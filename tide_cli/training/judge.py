@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, decide, gain_lower_bound
+from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, decide, gain_lower_bound, gate_rules
 from tide_cli.adaptation.pool import PoolDecision, choose_version
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import Ref
@@ -52,21 +52,18 @@ def judge(
         load_draft(trainer.walker, tensors)
         walks.append((_walks(config, trainer, newest, check), _walks(config, trainer, old, check)))
     (candidate, old_candidate), (now, old_now) = walks
+    rules = gate_rules(config)
     decision = decide(
         candidate,
         now,
-        margin=config.gate_margin,
-        confidence=config.gate_confidence,
-        seed=config.seed,
-        floor=config.gate_floor,
         old_candidate=old_candidate,
         old_served=old_now,
         domains=[sample.info.domain or None for sample in newest],
-        domain_floor=config.gate_domain_floor,
+        **rules,
     )
     enough = len(candidate) >= MINIMUM_SAMPLES
-    loss = gain_lower_bound(now, candidate, confidence=config.gate_confidence, seed=config.seed) if enough else 0.0
-    return Verdict(decision, clearly_worse=loss > config.gate_margin)
+    loss = gain_lower_bound(now, candidate, confidence=rules["confidence"], seed=rules["seed"]) if enough else 0.0
+    return Verdict(decision, clearly_worse=loss > rules["margin"])
 
 
 def choose(
@@ -84,14 +81,7 @@ def choose(
         load_draft(trainer.walker, tensors)
         walked[version] = _walks(config, trainer, samples, check)
     now = walked.pop(served)
-    return choose_version(
-        walked,
-        now,
-        confidence=config.gate_confidence,
-        margin=config.gate_margin,
-        seed=config.seed,
-        floor=config.gate_floor,  # without old samples it asks for nothing
-    )
+    return choose_version(walked, now, **gate_rules(config))  # without old samples the floor asks for nothing
 
 
 def rounded(decision: GateDecision) -> dict[str, Any]:

@@ -1,0 +1,157 @@
+"""Which draft is in the engine, and which one shall be. Pure: told what happened, it returns actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tide_cli.supervisor.messages import CANCELLED, Action, Answer, MarkBad, Note, Serve, Swap, Swapped, Tell, UseAsked
+from tide_cli.supervisor.performance import Finding, Performance
+
+TOO_LATE = "; too late: another version is served, or about to be"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A version that shall be served.
+
+    trial: it will be watched against the one before; gate: the figures by which it has passed against that one;
+    ticket: of the user who has asked for it.
+    """
+
+    version: int
+    trial: bool = True
+    gate: Mapping[str, Any] | None = None
+    ticket: int | None = None
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """The served version falls short of `previous`, the one before. found: the finding's data; reason: in words.
+
+    asked: the trainer has been asked to compare the two.
+    """
+
+    version: int
+    previous: int
+    reason: str
+    found: Mapping[str, Any]
+    asked: bool = False
+
+
+class Serving:
+    """The served version, the one that is wished for, the swap under way, and a doubt about the served one."""
+
+    def __init__(self, performance: Performance) -> None:
+        self._performance = performance
+        self.served: int | None = None
+        self.wish: Wish | None = None  # until the engine has taken it or refused it
+        self.doubt: Doubt | None = None
+        self._swap: Swap | None = None  # not the wish's own where a version was taken back meanwhile
+
+    def starts_with(self, version: int | None) -> None:
+        """The engine is started with this version."""
+        self.served = version
+        if version is not None:
+            self._performance.changed(version, None, trial=False)
+
+    def stays(self, version: int | None) -> bool:
+        """Whether this version is served and none is to replace it: what is learned of another comes too late."""
+        return self.wish is None and version == self.served
+
+    def next_swap(self, engine: int | None) -> list[Action]:
+        """The swap that is due. engine: the generation of the engine where it is READY, else None."""
+        if engine is None or self.wish is None or self._swap is not None:
+            return []
+        self._swap = Swap(self.wish.version, engine)
+        return [self._swap]
+
+    def use_asked(self, message: UseAsked, engine_ready: bool) -> list[Action]:
+        """`tide drafts use`: swap to a version, whatever the gate says."""
+        if self.served is None:
+            return [Answer(message.ticket, False, "speculation is off: no draft is served")]
+        if not engine_ready:
+            return [Answer(message.ticket, False, "the engine is not ready; try again when `tide ps` says READY")]
+        if self.wish is not None:
+            return [Answer(message.ticket, False, "another swap is under way; try again in a moment")]
+        self.wish = Wish(message.version, ticket=message.ticket)
+        return [Note("use", f"v{message.version:04d} asked for by the user", {"version": message.version})]
+
+    def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
+        """The engine's answer to a swap. A swap cut short by the engine's end is taken up again when it is back."""
+        if self._swap != Swap(message.version, message.generation):
+            return []
+        self._swap = None
+        name, wish = f"v{message.version:04d}", self.wish
+        if wish is not None and wish.version != message.version:
+            wish = None  # no longer
+        if message.error is not None:
+            if engine != message.generation:
+                return []
+            note = Note("swap_refused", f"{name} not taken: {message.error}", {"version": message.version})
+            return [note, *self._fulfilled(wish, False, f"{name} was refused: {message.error}")]
+        # what the version that leaves had come to, to be compared with
+        data = {"version": message.version, "before": self.served, "domains": self._performance.domains}
+        self.served, self.doubt = message.version, None
+        self._performance.changed(message.version, wish.gate if wish else None, trial=wish.trial if wish else False)
+        note = Note("swap", f"{name} is served", data)
+        return [Serve(message.version), note, *self._fulfilled(wish, True, f"{name} is served")]
+
+    def engine_gone(self) -> list[Action]:
+        """The engine ended: a swap under way counts as not done, and the user is told so."""
+        self._swap = None
+        if self.wish is None or self.wish.ticket is None:
+            return []
+        return self._fulfilled(self.wish, False, "the engine ended")
+
+    def _fulfilled(self, wish: Wish | None, ok: bool, text: str) -> list[Action]:
+        """A wish, None where it was another's swap, has come to its end."""
+        if wish is None:
+            return []
+        self.wish = None
+        return [] if wish.ticket is None else [Answer(wish.ticket, ok, text)]
+
+    # --- whether the served version keeps its promise
+
+    def found(self, finding: Finding) -> list[Action]:
+        """What live requests say: a version that is seldom right at all goes at once, unless the user has just asked
+        for another one."""
+        if finding.kind == "doubt":
+            data = finding.data
+            self.doubt = Doubt(data["version"], data["previous"], data["reason"], data)
+            if data["hopeless"] and (self.wish is None or self.wish.ticket is None):
+                return self.take_back(self.doubt)
+        return [Note(finding.kind, finding.text, finding.data)]
+
+    def compare(self, doubt: Doubt) -> Tell:
+        """Have the trainer replay the version in doubt and the one before on the newest samples."""
+        self.doubt = replace(doubt, asked=True)
+        return Tell({"cmd": "choose", "served": doubt.version, "among": [doubt.previous]})
+
+    def compared(self, event: Mapping[str, Any]) -> list[Action]:
+        """The trainer's answer; where the version before could not be replayed, the served one stays."""
+        doubt, reason = self._asked, str(event.get("reason", ""))
+        if doubt is None or reason == CANCELLED:
+            return [Note("pool", f"comparison with the version before: {reason}{'' if doubt else TOO_LATE}", event)]
+        if event.get("version") is not None:
+            return self.take_back(doubt, reason)
+        self.doubt = None
+        served, before = (f"v{version:04d}" for version in (doubt.version, doubt.previous))
+        text = f"{served} stays: on the newest samples {before} is no better ({reason})"
+        return [Note("trusted", text, {**doubt.found, "walked": event.get("walked")})]
+
+    def not_compared(self) -> list[Action]:
+        """The trainer has failed to: the doubt decides."""
+        return self.take_back(self._asked) if self._asked is not None else []
+
+    @property
+    def _asked(self) -> Doubt | None:
+        """The doubt that an answer of the trainer is about; None where another version has come, or is to come."""
+        return self.doubt if self.doubt is not None and self.doubt.asked and self.stays(self.doubt.version) else None
+
+    def take_back(self, doubt: Doubt, reason: str | None = None) -> list[Action]:
+        """The version in doubt goes. A swap to a successor that is under way is followed by the one back."""
+        text = f"v{doubt.version:04d} is taken back, v{doubt.previous:04d} returns: {reason or doubt.reason}"
+        self.wish, self.doubt = Wish(doubt.previous, trial=False), None
+        return [Note("rollback", text, doubt.found), MarkBad(doubt.version, text)]
