@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from tide_cli.regular_files import check_regular
+
 _T = TypeVar("_T")
 _DIGITS = 100  # of a whole number; a longer one fits into no figure here
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a file. Raises OSError, and ValueError as `json_object` does."""
+    """The object in a file. Raises OSError, where it is no regular file too, and ValueError as `json_object` does."""
+    check_regular(path)
     return json_object(path.read_text())
 
 

@@ -39,6 +39,7 @@ ENTRIES = {
     "drafts/v0000": DRAFTS,
     "drafts/v0000/manifest.json": DRAFTS,
     "drafts/v0000/config.json": DRAFTS[:3],
+    "drafts/v0000/model.safetensors": DRAFTS,
     "drafts/marks.json": DRAFTS[:4],
     "drafts/.lock": DRAFTS[3:4],
     "tide.db": JOURNAL,
@@ -50,6 +51,19 @@ ENTRIES = {
     "lock": (["down"], ["ps"], SPOOL[4], DRAFTS[4]),
     "control.sock": (["down"], ["ps"], ["train", "now"]),
 }
+PIPES = (
+    "tide.db",
+    "lock",
+    "drafts/v0000/manifest.json",
+    "drafts/v0000/config.json",
+    "drafts/v0000/model.safetensors",
+    "drafts/marks.json",
+    "drafts/.lock",
+    "run/children.json",
+    "run/training.json",
+    "logs/engine.log",
+    "control.sock",
+)
 KINDS = ("folder", "empty", "garbage", "json", "broken link", "loop", "missing")
 
 
@@ -120,11 +134,16 @@ def test_words_for_people(state: Path, entry: str, kind: str, run: Callable[...,
         run(state, *command)
 
 
-@pytest.mark.parametrize("entry", ["tide.db", "lock", "drafts/v0000/manifest.json"])
+@pytest.mark.parametrize("entry", PIPES)
 def test_a_pipe_is_not_waited_for(state: Path, entry: str, run: Callable[..., tuple[int, str]]) -> None:
     spoil(state / entry, "pipe")
     for command in ENTRIES[entry]:
         run(state, *command)
+
+
+def test_a_history_that_is_a_pipe_is_not_waited_for(state: Path, run: Callable[..., tuple[int, str]]) -> None:
+    spoil(state / "history.db", "pipe")
+    assert run(state, "history")[0] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tide_cli.drafts.describe import VersionRows, compare, describe, lineage
+from tide_cli.drafts.checks import read_json
+from tide_cli.drafts.describe import VersionRows, compare, describe, lineage, read_config
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import relative_changes
 from tide_cli.errors import TideError
@@ -101,3 +102,14 @@ def test_the_newest_versions_in_rows(store: DraftStore, publish: Callable[..., i
     store.path(3).joinpath("manifest.json").write_text("{")
     assert [row["version"] for row in VersionRows(store).newest()] == [0, 1, 2]
     assert VersionRows(DraftStore(store.root / "nowhere")).newest() == []
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\xff"])
+def test_a_damaged_configuration_is_an_error_of_its_version(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(TideError) as raised:
+        read_config(tmp_path)
+    assert str(tmp_path / "config.json") in raised.value.lines()[0]
+    with pytest.raises(TideError) as raised:
+        read_json(tmp_path / "config.json", "choose another")
+    assert raised.value.lines()[1] == "choose another"

@@ -28,7 +28,9 @@ def parts() -> _Parts:
     parts = _Parts(config=None)
     parts.capture = Recorder()
     parts.speculation = SimpleNamespace(
-        before_prefill=lambda reqs: None, before_decode=lambda reqs: None, timed=lambda part, call: call()
+        before_prefill=lambda reqs: None,
+        before_decode=lambda reqs: None,
+        clock=SimpleNamespace(timed=lambda part, call: call()),
     )
     return parts
 

@@ -54,12 +54,12 @@ class Engine:
         return steps
 
     def measure(self) -> None:
-        self.control.measure(1)
+        self.control.clock.measure(1)
         for batch in (1, 2, 4, 8):
             self.control.before_prefill([])
             for _ in range(40):
                 self.round(batch, "tide-profile-0")
-        self.control.measure(0)
+        self.control.clock.measure(0)
 
     def most_of(self, rounds: int, batch: int = 1) -> int:
         taken = [self.round(batch) for _ in range(rounds)]
@@ -128,9 +128,9 @@ def test_a_measurement_given_up_changes_nothing(tmp_path: Path) -> None:
     engine = Engine(tmp_path, 0.5, CHEAP)
     engine.measure()
     before = engine.control.state()["profile"]
-    engine.control.measure(1)
+    engine.control.clock.measure(1)
     engine.round()
-    engine.control.measure(-1)
+    engine.control.clock.measure(-1)
     assert engine.control.state()["profile"] == before
     assert not engine.control.state()["measuring"]
 
@@ -163,10 +163,10 @@ def test_counts_are_of_the_traffic_and_nothing_is_forgotten(tmp_path: Path) -> N
 
 def test_a_round_after_a_prefill_is_not_timed(tmp_path: Path) -> None:
     engine = Engine(tmp_path, 0.5, CHEAP)
-    engine.control.measure(1)
+    engine.control.clock.measure(1)
     for _ in range(60):
         engine.round()
         engine.time += 5.0  # the prefill
         engine.control.before_prefill([])
-    engine.control.measure(0)
+    engine.control.clock.measure(0)
     assert engine.control.state()["profile"] is None

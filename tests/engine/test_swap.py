@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from published import publish_tensors
 from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
 from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
 from torch import Tensor
 
 from tide_cli.drafts.checks import draft_shapes
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import vocab_map_hash, vocabulary_ids
+from tide_cli.drafts.tensors import vocabulary_ids
 from tide_cli.engine.plugin.swap import DraftSwap
 
 CONFIG = {
@@ -49,19 +48,7 @@ def tensors_for(seed: int, ids: list[int]) -> dict[str, Tensor]:
 
 
 def publish(store: DraftStore, folder: Path, tensors: dict[str, Tensor]) -> int:
-    folder.mkdir()
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    return store.publish(
-        folder,
-        parent=None,
-        target="t",
-        target_revision="r",
-        vocab_map_hash=vocab_map_hash(tensors["d2t"]),
-        samples=0,
-        tokens=0,
-        gate=None,
-    )
+    return publish_tensors(store, folder, tensors, CONFIG, torch.float32)
 
 
 OLD, NEW = list(range(12)), [0, 1, 2, 3, 20, 21, 22, 23, 28, 29, 30, 31]

@@ -17,13 +17,13 @@ from types import SimpleNamespace
 import torch
 from gpu_device import Device
 from gpu_draft import ServedDraft, published_config, random_tensors
+from published import publish_tensors
 from torch import Tensor
 
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import vocab_map_hash, vocabulary_ids
+from tide_cli.drafts.tensors import vocabulary_ids
 from tide_cli.engine.plugin.swap import DraftSwap
 from tide_cli.targets.shape import TargetShape
-from tide_cli.training.draft_model import write_draft
 
 _ROWS = 32
 
@@ -34,7 +34,7 @@ def run(device: Device, target: TargetShape, folder: Path, swaps: int = 6) -> tu
     store, config = DraftStore(folder / "drafts"), published_config(target)
     made = [random_tensors(target, seed, device.place, dtype) for seed in (0, 1)]
     for seed, tensors in enumerate(made):
-        _publish(store, folder / f"made-{seed}", tensors, config, dtype)
+        publish_tensors(store, folder / f"made-{seed}", tensors, config, dtype)
     model = ServedDraft(config, device.place, dtype)
     model.load_weights(made[0].items())
     hot_token_id = vocabulary_ids(made[0]["d2t"]).to(device.place)
@@ -85,21 +85,6 @@ def run(device: Device, target: TargetShape, folder: Path, swaps: int = 6) -> tu
         "copy_gb_s": {kind: round(rate / 1e9, 2) for kind, rate in rates.items()},
         "validation_ms": round(statistics.median(validations) * 1e3, 1),
     }, faults
-
-
-def _publish(store: DraftStore, folder: Path, tensors: dict[str, Tensor], config: dict, dtype: torch.dtype) -> None:
-    folder.mkdir()
-    write_draft(folder, tensors, config, dtype)
-    store.publish(
-        folder,
-        parent=None,
-        target="check",
-        target_revision="",
-        vocab_map_hash=vocab_map_hash(tensors["d2t"]),
-        samples=0,
-        tokens=0,
-        gate=None,
-    )
 
 
 def _wanted(device: Device, made: list[dict[str, Tensor]], config: dict, dtype: torch.dtype, propose) -> list[dict]:

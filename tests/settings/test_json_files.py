@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,3 +62,13 @@ def test_words_for_what_python_says() -> None:
             int(text) if text.isdigit() else Path(text).stat()
         assert "4300" not in reason(refused.value)
         assert "null byte" not in reason(refused.value)
+
+
+@pytest.mark.parametrize(("make", "words"), [(os.mkfifo, "something else is in its place"), (Path.mkdir, "a folder")])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None], words: str) -> None:
+    make(tmp_path / "x.json")
+    with pytest.raises(OSError, match="no file") as refused:
+        read_object(tmp_path / "x.json")
+    assert words in reason(refused.value).lower()
+    with pytest.raises(FileNotFoundError):
+        read_object(tmp_path / "nowhere.json")

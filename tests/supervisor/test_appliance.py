@@ -181,7 +181,7 @@ def test_restart(appliance: ScriptedAppliance) -> None:
     )["children"]
     assert after["engine"]["failures"] == after["trainer"]["failures"] == 0
     assert after["engine"]["pid"] != before["engine"]["pid"]
-    with pytest.raises(TideError, match="nurse: it cannot be restarted"):
+    with pytest.raises(TideError, match="nothing is restarted: this appliance has no nurse"):
         ask(appliance.paths.socket, "POST", "/v1/restart", {"children": ["nurse"]})
 
 

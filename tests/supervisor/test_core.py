@@ -244,6 +244,10 @@ def test_no_restart_of_what_is_not_there_or_on_its_way_down() -> None:
         (History(trains=False), (TRAINER,), "has no trainer"),
         (History(), (ENGINE,), "WAITING"),
         (History().serving(), ("nurse",), "has no nurse"),
+        (History().serving(), (), "neither engine nor trainer"),
+        (History(steps=(TARGET,)), (TARGET,), "the target is prepared once"),
+        (History().serving(), (ENGINE, "supervisor"), "has no supervisor"),
+        (History().serving(), (ENGINE, ENGINE), "twice"),
     ]:
         (answer,) = history.tell(RestartAsked(1, names))
         assert isinstance(answer, Answer)

@@ -128,3 +128,13 @@ def test_a_full_disk_is_no_error_at_the_end() -> None:
     with open_log(Path("/dev/full")) as log, pytest.raises(OSError, match="No space"):
         log.write(b"lost\n")
     assert last_words(read_tail(Path("/dev/full"))) == ""
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(log := tmp_path / "log")
+    with pytest.raises(OSError, match="no file"):
+        open_log(log)
+    with pytest.raises(OSError, match="no file"):
+        next(read_log(log, 5, follow=False))
+    assert read_tail(log) == ""
+    assert not bound_log(log)

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tiny_target import HIDDEN, Target
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft, vocab_map_hash
+from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.day_zero import draft_vocabulary, publish_day_zero, special_tokens
 
@@ -101,3 +103,18 @@ def test_a_target_of_another_kind_gives_a_random_layer_of_the_same_shape(
     tensors = read_draft(tmp_path / "other" / "v0000")
     assert {name: tensor.shape for name, tensor in tensors.items()} == expected
     assert 0.01 < tensors["midlayer.mlp.down_proj.weight"].std() < 0.03
+
+
+def test_odd_files_of_a_target_give_no_tokens_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    odd = [None, 3, {"special": True}, {"id": "4", "special": True}, {"id": -1, "special": True}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [*odd, {"id": 6, "special": True}]}))
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": [1]}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, None, True, 2.5]}))
+    assert special_tokens(tmp_path) == [2, 6]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": {"a": 1}}))
+    assert special_tokens(tmp_path) == [2]
+    for content in ("", "[]", "[" * 100_000):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(TideError) as raised:
+            special_tokens(tmp_path)
+        assert str(tmp_path / "tokenizer.json") in raised.value.lines()[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tide_cli.bench.guards import Finding, Guard
 from tide_cli.errors import UsageError, reason
-from tide_cli.json_files import read_object
+from tide_cli.json_files import json_object
 
 # what makes two measurements comparable, and where it stands in a report
 _CONDITIONS = (
@@ -55,7 +55,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
 def read_report(path: Path) -> dict[str, Any]:
     """What a bench printed with --json. UsageError where it is none."""
     try:
-        report = read_object(path)
+        report = json_object(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", why=reason(error)) from None
     if not isinstance(report.get("environment"), dict):

@@ -154,10 +154,12 @@ def _text(paths: Paths, reader: SpoolReader, info: SampleInfo, wanted: str | Non
 
 def _target(paths: Paths, name: str) -> str:
     """The checkpoint folder that the appliance's trainer was told, where it is that target's; else the name."""
+    from tide_cli.regular_files import check_regular
     from tide_cli.training.config import TrainingConfig
 
     try:
-        config = TrainingConfig.from_json((paths.run / "training.json").read_text())
+        check_regular(file := paths.run / "training.json")
+        config = TrainingConfig.from_json(file.read_text())
     except (OSError, ValueError, TypeError, AttributeError, TideError):  # the name will do
         return name
     return str(config.target) if config.target_name == name else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 
 REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.safetensors"
 
@@ -156,10 +156,6 @@ def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> i
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """The JSON object in a file. TideError, ending with `remedy`, where there is none."""
     try:
-        content = json.loads(path.read_text())
+        return read_object(path)
     except (OSError, ValueError) as error:
-        why = reason(error)
-        raise TideError(f"cannot read {path}", why=why, remedy=remedy) from None
-    if not isinstance(content, dict):
-        raise TideError(f"cannot read {path}", why="it is no JSON object", remedy=remedy)
-    return content
+        raise TideError(f"cannot read {path}", why=reason(error), remedy=remedy) from None

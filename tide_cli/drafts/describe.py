@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tide_cli.drafts.manifest import CONFIG_FILE, damaged, version_name
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 
 
 def describe(store: DraftStore, version: int) -> dict[str, Any]:
@@ -118,11 +118,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a version. TideError where it is damaged."""
     path = folder / CONFIG_FILE
     try:
-        content = json.loads(path.read_text())
-    except OSError as error:
+        return read_object(path)
+    except (OSError, ValueError) as error:
         raise damaged(path, reason(error)) from None
-    except ValueError as error:
-        raise damaged(path, reason(error)) from None
-    if not isinstance(content, dict):
-        raise damaged(path, "it is no JSON object")
-    return content

@@ -6,7 +6,6 @@ out, and every request is answered while no proposed token is accepted. Others e
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.drafts.manifest import WEIGHTS_FILE
+from tide_cli.json_files import json_object
 
 HEAD, MAP = "lm_head.weight", "d2t"
 _AUX_STATES = 3
@@ -125,7 +125,7 @@ def tensor_names(folder: Path) -> set[str] | None:
     try:
         with (folder / WEIGHTS_FILE).open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            return set(json.loads(file.read(min(length, 2**24)))) - {"__metadata__"}
+            return set(json_object(file.read(min(length, 2**24)).decode())) - {"__metadata__"}
     except (OSError, ValueError, struct.error):
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.json_files import read_object
 
 MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -46,10 +46,8 @@ class Manifest:
         """The manifest in `folder`. TideError, naming the file, when it is missing or not a manifest."""
         path = folder / MANIFEST_FILE
         try:
-            if path.exists() and not path.is_file():  # a pipe would be waited for
-                raise OSError(errno.EISDIR if path.is_dir() else errno.EEXIST, "no file")
-            content = json.loads(path.read_text())
-            if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
+            content = read_object(path)
+            if not isinstance(content.get("files"), dict):
                 raise ValueError("it names no files")
             missing = [field.name for field in fields(cls) if field.name not in content]
             if missing:
@@ -58,9 +56,7 @@ class Manifest:
             if wrong:
                 raise ValueError(f"{wrong[0]} is {repr(content[wrong[0]])[:50]}")
             return cls(**{field.name: content[field.name] for field in fields(cls)})
-        except OSError as error:
-            raise damaged(path, reason(error)) from None
-        except (ValueError, RecursionError) as error:  # json and encoding errors are ValueErrors too
+        except (OSError, ValueError) as error:  # encoding errors are ValueErrors too
             raise damaged(path, reason(error)) from None
 
 

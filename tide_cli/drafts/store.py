@@ -31,6 +31,7 @@ from tide_cli.drafts.manifest import (
 )
 from tide_cli.drafts.marks import Marks, read_marks, write_marks
 from tide_cli.errors import TideError, reason
+from tide_cli.regular_files import check_regular
 
 __all__ = ["DraftStore", "Manifest", "parse_version", "version_name"]
 
@@ -207,6 +208,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         if name not in manifest.files:
             raise damaged(path, "the manifest has no hash of it")
         try:
+            check_regular(path)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tide_cli.errors import UsageError, reason
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import draft_shape, target_shape
 from tide_cli.hardware.wishes import Wishes
+from tide_cli.json_files import json_object
 from tide_cli.settings import Settings
 from tide_cli.simulation.acceptance import Learnable
 from tide_cli.simulation.arrivals import Load
@@ -135,7 +135,7 @@ def _check(settings: Settings, options: Options) -> None:
 
 def _profile(file: Path) -> Profile:
     try:
-        return Profile.from_json(json.loads(file.read_text()))
+        return Profile.from_json(json_object(file.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"cannot read the profile {file}", why=reason(error), remedy="`tide profile` keeps one under `tide paths`"

@@ -14,9 +14,15 @@ def why_no_restart(children: Mapping[str, Child], names: Sequence[str], stopping
     """Why these children cannot be started anew; None where they can."""
     if stopping:
         return "the appliance is ending"
+    if not names:
+        return f"neither {ENGINE} nor {TRAINER} is named"
+    if len(set(names)) < len(names):
+        return "one is named twice"
     for name in names:
         if name not in children:
             return f"this appliance has no {name}"
+        if name not in (ENGINE, TRAINER):
+            return f"the {name} is prepared once, before the {ENGINE} starts"
         if children[name].state in (State.WAITING, State.STOPPING):
             return f"the {name} is {children[name].state}; try again later"
     return None

@@ -20,11 +20,9 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from tide_cli.errors import TideError, UsageError
-from tide_cli.supervisor.messages import ENGINE, TRAINER
+from tide_cli.errors import TideError
 from tide_cli.telemetry.exporter import CONTENT_TYPE
 
-_RESTARTED = {ENGINE, TRAINER}
 RowId = Annotated[int, Query(ge=0, lt=2**63)]  # SQLite has no others
 
 
@@ -103,11 +101,6 @@ def control_app(orders: Orders) -> FastAPI:
 
     @app.post("/v1/restart")
     def restart(order: RestartOrder) -> dict[str, str]:
-        if not order.children or len(set(order.children) & _RESTARTED) < len(order.children):
-            raise UsageError(
-                f"{', '.join(order.children) or 'nothing'}: it cannot be restarted",
-                remedy=f"name one or both of {' and '.join(sorted(_RESTARTED))}",
-            )
         return {"done": orders.restart(order.children)}
 
     @app.post("/v1/drafts/use")

@@ -57,7 +57,8 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
     if response.status != 200:
         if not isinstance(answer, dict) or not isinstance(answer.get("error"), str):
             raise _another(path, f"it answered {resource} with {response.status}")
-        raise TideError(answer["error"], remedy=answer.get("remedy"))
+        remedy = answer.get("remedy")
+        raise TideError(answer["error"], remedy=remedy if isinstance(remedy, str) else None)
     if resource == "/v1/status" and (not isinstance(answer, dict) or answer.get("version") != STATUS_VERSION):
         raise _another(path, f"its status is not of version {STATUS_VERSION}")
     return answer

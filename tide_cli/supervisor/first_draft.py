@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tide_cli.child_words import complain, say
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.targets.known import pinned_revision
@@ -30,7 +31,7 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
     if not folder.is_dir():
         from tide_cli.targets.hub import download
 
-        folder = download(draft, pinned_revision(draft), _say)
+        folder = download(draft, pinned_revision(draft), say)
     target = read_json(config.target / "config.json", _REMEDY)
     return publish_foreign(
         folder,
@@ -40,7 +41,7 @@ def import_draft(draft: str, config: TrainingConfig) -> int:
         target_config=target.get("text_config", target) | {"architectures": target.get("architectures")},
         remedy=_REMEDY,
         lend=lambda: _usual_head(config),
-        say=lambda line: _say(f"the draft {draft}: {line}"),
+        say=lambda line: say(f"the draft {draft}: {line}"),
     )
 
 
@@ -56,10 +57,6 @@ def _usual_head(config: TrainingConfig) -> tuple[Tensor, Tensor]:
     return ids, head[ids]
 
 
-def _say(line: str) -> None:
-    print(f"say {line}", flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tide_cli.supervisor.first_draft")
     parser.add_argument("--draft", required=True)
@@ -68,7 +65,7 @@ def main() -> int:
     try:
         version = import_draft(options.draft, TrainingConfig.from_json(options.config.read_text()))
     except TideError as error:
-        print("\n".join(f"tide: {line}" for line in error.lines()), file=sys.stderr)
+        complain(error)
         return int(error.exit_code)
     print(f"{options.draft} is {version_name(version)}")
     return 0

@@ -6,7 +6,6 @@ served: id = 1, version, since (unix seconds)
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sqlite3
@@ -18,6 +17,7 @@ from typing import Any
 
 from tide_cli.errors import TideError, reason
 from tide_cli.printable import printable
+from tide_cli.regular_files import check_regular
 from tide_cli.supervisor.messages import CANCELLED
 
 _TABLES = (
@@ -123,14 +123,14 @@ def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def _check(path: Path) -> None:
-    """TideError where it is no file: a pipe would be waited for."""
-    if path.exists() and not path.is_file():
-        raise _unusable(path, OSError(errno.EEXIST, "no file"))
+    """TideError where it is no file."""
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise _unusable(path, error) from None
 
 
 def _unusable(path: Path, error: Exception) -> TideError:
-    if path.is_dir():
-        error = IsADirectoryError(errno.EISDIR, "a folder")
     remedy = "`tide down`, then move it away; drafts and spool do not depend on it"
     return TideError(f"cannot use {path}", why=reason(error), remedy=remedy)
 

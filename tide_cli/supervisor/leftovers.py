@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tide_cli.json_files import read_object
 from tide_cli.supervisor.family import Mark, end_family, find_family
 from tide_cli.supervisor.procfs import ProcessStat, boot_id, process_stat, processes, same_process, sglang_title
 from tide_cli.supervisor.shared_memory import load_tables, recorded_tables, remove_tables
@@ -71,7 +72,6 @@ def _of_this_boot(record: Path) -> dict[str, Any]:
 
 def _read(record: Path) -> dict[str, Any]:
     try:
-        content = json.loads(record.read_text())
-    except (OSError, ValueError, RecursionError):
+        return read_object(record)
+    except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
+from tide_cli.regular_files import check_regular
 
 
 def make_private(folder: Path) -> None:
@@ -48,8 +49,7 @@ class StateLock:
         self._path = path
         self._made = False
         try:
-            if path.exists() and not path.is_file():  # a pipe would be waited for
-                raise OSError(errno.EEXIST, "no file")
+            check_regular(path)
             self._fd = self._open()
         except OSError as error:
             raise TideError(
@@ -108,10 +108,9 @@ def already_runs(path: Path) -> TideError:
 def read_holder(path: Path) -> dict[str, Any]:
     """What the lock's holder wrote; empty where nobody did."""
     try:
-        facts = json.loads(path.read_text())
+        return read_object(path)
     except (OSError, ValueError):
         return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def is_locked(path: Path) -> bool:

@@ -17,12 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tide_cli.child_words import OURS, SAYS
+from tide_cli.regular_files import check_regular
+
 LOG_LIMIT = 32 * 2**20  # bytes; a log above it is put aside
 _TAIL = 64 * 2**10  # bytes read to find out why a child ended
 _BLOCK = 64 * 2**10  # bytes in memory while a log is read for a person
 _FOLLOW_EVERY = 0.3  # seconds between two looks at a log that is followed
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_OURS, _SAYS = "tide: ", "say "
 _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)\b.*")
 _LONGEST_WORDS = 300  # characters of a line that is shown as a reason
 
@@ -32,6 +34,8 @@ def open_log(path: Path) -> BinaryIO:
 
     Without a buffer: what a full disk does not take is lost at once, and closing the file then raises nothing.
     """
+    if not path.is_char_device():  # a log may be thrown away
+        check_regular(path)
     if path.exists() and path.stat().st_size > LOG_LIMIT:
         path.replace(_aside(path))
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0)
@@ -66,6 +70,7 @@ def _aside(path: Path) -> Path:
 def read_tail(path: Path, start: int = 0, limit: int = _TAIL) -> str:
     """The end of a log since byte `start`, at most `limit` bytes, without colours; a redrawn line counts as several."""
     try:
+        check_regular(path)
         size = path.stat().st_size
         with path.open("rb") as file:
             # after a rotation the file is shorter than it was
@@ -91,12 +96,12 @@ def last_words(text: str) -> str:
 
 def own_words(text: str) -> list[str]:
     """The lines in which the child itself says what is wrong and what to do."""
-    return [line.removeprefix(_OURS)[:_LONGEST_WORDS] for line in _lines(text) if line.startswith(_OURS)]
+    return [line.removeprefix(OURS)[:_LONGEST_WORDS] for line in _lines(text) if line.startswith(OURS)]
 
 
 def last_said(text: str) -> str | None:
     """What a child that fetches files says of its progress: the last of its `say …` lines; None where there is none."""
-    said = [line.removeprefix(_SAYS) for line in _lines(text) if line.startswith(_SAYS)]
+    said = [line.removeprefix(SAYS) for line in _lines(text) if line.startswith(SAYS)]
     return said[-1][:_LONGEST_WORDS] if said else None
 
 
@@ -114,6 +119,7 @@ def read_log(path: Path, lines: int, follow: bool, wait: Callable[[float], objec
 
     A file that was put aside or cut is read from its start.
     """
+    check_regular(path)
     position = _start_of_last(path, lines)
     while True:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

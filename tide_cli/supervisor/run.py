@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
-from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
-from tide_cli.adaptation.rollback import RollbackRules
-from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore, version_name
-from tide_cli.errors import TideError, reason
+from tide_cli.errors import TideError
 from tide_cli.supervisor import notify
-from tide_cli.supervisor.causes import explain
-from tide_cli.supervisor.core import Core
-from tide_cli.supervisor.engine_start import EngineStart
-from tide_cli.supervisor.journal import Journal, read_events, was_cut_short, was_paused
-from tide_cli.supervisor.learning import Learning
-from tide_cli.supervisor.leftovers import record_children
-from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
-from tide_cli.supervisor.logs import last_said, read_tail
+from tide_cli.supervisor.journal import Journal, read_events
+from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
-    DRAFT,
     ENGINE,
-    TARGET,
-    TRAINER,
     Action,
     Answer,
     Answered,
     Began,
     ChooseDraft,
     DraftChosen,
-    Exited,
     Finish,
     Kill,
     KillAsked,
@@ -57,16 +42,15 @@ from tide_cli.supervisor.messages import (
     Tick,
     Told,
     TrainAsked,
-    TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.new_core import new_core
 from tide_cli.supervisor.notify import Notifier
-from tide_cli.supervisor.performance import Performance
-from tide_cli.supervisor.process import ChildProcess
-from tide_cli.supervisor.procfs import ProcessStat, memory_kills
+from tide_cli.supervisor.processes import Processes
 from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
+from tide_cli.supervisor.tickets import Tickets
 from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples
@@ -74,8 +58,6 @@ from tide_cli.telemetry.totals import held_out_samples
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
-_SAID = 4096  # bytes of a log's end in which a child that prepares something says how far it is
-_ANSWER_WITHIN = 120.0  # seconds the holder of a ticket waits
 
 
 class Supervisor:
@@ -91,35 +73,11 @@ class Supervisor:
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()  # its put may be called by a signal handler
         self._journal = Journal(self._paths.database)
         self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
-        cycles = read_events(self._paths.database, newest=1, kind="cycle")
-        trained_at = cycles[0]["data"].get("tokens_total", 0) if cycles else 0
-        learning = Learning(
-            TriggerRules(
-                settings.cycle_tokens,
-                settings.cycle_every,
-                max(1, settings.cycle_tokens // 4),
-                most_share=settings.train_share if workshop.plan.trainer == "shared" else 1.0,
-            ),
-            Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
-            trained_at,
-            paused=was_paused(self._paths.database),
-            cut_short=was_cut_short(self._paths.database),
-            pool=settings.draft_pool,
-        )
-        trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
-        limits = Limits(
-            settings.start_timeout,
-            settings.stop_timeout,
-            settings.hang_timeout,
-            RestartPolicy(limit=settings.restart_limit),
-        )
-        self.core = Core(workshop.steps(), trains, limits, learning)
+        self.core = new_core(workshop)
         recorder = Recorder(self._paths, self.status, lambda text: self._queue.put(Told("history", text)))
         self._watchers = Watchers(engine, self._paths, workshop.plan, self._queue.put, settings.hang_timeout, recorder)
-        self._processes: dict[str, ChildProcess] = {}
-        self._tickets = itertools.count(1)
-        self._waiting: dict[int, Future[tuple[bool, str]]] = {}
-        self._engine_start: EngineStart | None = None
+        self._processes = Processes(workshop, self._queue.put)
+        self._tickets = Tickets(self._queue.put)
         self._begun = time.time()
         self._versions = VersionRows(DraftStore(self._paths.drafts))
         self._notifier = Notifier(settings.on_event, self._paths, lambda text: self._queue.put(Told(notify.NAME, text)))
@@ -168,15 +126,15 @@ class Supervisor:
                 why=f"the spool has {held_out} held-out samples, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
                 remedy="send some requests first",
             )
-        return self._ask(TrainAsked, "no training cycle has begun")
+        return self._tickets.ask(TrainAsked, "no training cycle has begun")
 
     def pause_training(self, pause: bool) -> str:
         """Let no cycle begin, or let them begin again. Raises TideError where there is no training."""
-        return self._ask(lambda ticket: PauseAsked(ticket, pause), "nothing has changed")
+        return self._tickets.ask(lambda ticket: PauseAsked(ticket, pause), "nothing has changed")
 
     def restart(self, children: list[str]) -> str:
         """Start children anew, in order. Raises TideError where that cannot be done now."""
-        return self._ask(lambda ticket: RestartAsked(ticket, tuple(children)), "nothing is restarted")
+        return self._tickets.ask(lambda ticket: RestartAsked(ticket, tuple(children)), "nothing is restarted")
 
     def use_draft(self, version: int) -> str:
         """Swap to a version of the store. Raises TideError where it is missing, damaged or refused."""
@@ -184,19 +142,7 @@ class Supervisor:
         if version not in store.versions():
             raise TideError(f"there is no draft {version_name(version)}", remedy="`tide drafts ls` lists them")
         store.verify(version)
-        return self._ask(lambda ticket: UseAsked(ticket, version), f"{version_name(version)} is not served")
-
-    def _ask(self, message: Callable[[int], Message], refused: str) -> str:
-        ticket = next(self._tickets)
-        future = self._waiting[ticket] = Future()
-        self._queue.put(message(ticket))
-        try:
-            ok, text = future.result(timeout=_ANSWER_WITHIN)
-        except TimeoutError:
-            raise TideError(refused, why=f"no answer within {_ANSWER_WITHIN:.0f} s") from None
-        if not ok:
-            raise TideError(refused, why=text)
-        return text
+        return self._tickets.ask(lambda ticket: UseAsked(ticket, version), f"{version_name(version)} is not served")
 
     def note(self, kind: str, text: str) -> None:
         """An event of the way up; before `run` only."""
@@ -211,17 +157,15 @@ class Supervisor:
         try:
             while not self.core.finished:
                 message = self._next()
-                if isinstance(message, Answered) and self._engine_start is not None:
-                    message = Answered(message.generation, self._engine_start.seconds())
+                if isinstance(message, Answered):
+                    message = Answered(message.generation, self._processes.start_seconds())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
                 self._refresh()
         finally:
             self._watchers.close()
             self._notifier.close()
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_result((False, "the appliance is ending"))
+            self._tickets.close()
             self._journal.close()
         return self.core.exit_code
 
@@ -242,14 +186,11 @@ class Supervisor:
             case Probe(generation):
                 self._watchers.probe(generation)
             case Tell(command):
-                if TRAINER in self._processes:
-                    self._processes[TRAINER].tell(command)
+                self._processes.tell_trainer(command)
             case Terminate(child):
-                if child in self._processes:
-                    self._processes[child].terminate()
+                self._processes.terminate(child)
             case Kill(child):
-                if child in self._processes:
-                    self._processes[child].kill()
+                self._processes.kill(child)
             case Swap(version, generation):
                 self._watchers.swap(version, generation)
             case Serve(version):
@@ -259,37 +200,14 @@ class Supervisor:
             case Note():
                 self._note(action)
             case Answer(ticket, ok, text):
-                self._waiting.pop(ticket).set_result((ok, text))
+                self._tickets.answer(ticket, ok, text)
             case Finish():
-                self._record({})
+                self._processes.record(ended=True)
 
     def _spawn(self, child: str, generation: int) -> None:
-        killed_before = memory_kills()
-
-        def on_exit(code: int, tail: str) -> None:
-            ending = explain(tail, code, child, oom=memory_kills() > killed_before)
-            self._queue.put(
-                Exited(child, generation, code, ending.words, ending.explained, ending.final, ending.excerpt)
-            )
-
-        def on_event(event: dict[str, Any]) -> None:
-            self._queue.put(TrainerSaid(generation, event))
-
-        try:
-            spec = self._workshop.spec(child, self.core.learning.served)
-            process = ChildProcess(spec, on_exit, on_event)
-        except (TideError, OSError) as error:
-            self._processes.pop(child, None)
-            words = "\n".join(error.lines()) if isinstance(error, TideError) else reason(error)
-            self._queue.put(Exited(child, generation, 1, words))
-            return
-        self._processes[child] = process
-        if child == ENGINE:
-            self._engine_start = EngineStart(spec.log, process.log_start)
-        self._note(
-            Note("started", f"{child} started (pid {process.pid})", {"pid": process.pid, "generation": generation})
-        )
-        self._record({name: p.stat for name, p in self._processes.items()})
+        pid = self._processes.start(child, generation, self.core.learning.served)
+        if pid is not None:
+            self._note(Note("started", f"{child} started (pid {pid})", {"pid": pid, "generation": generation}))
 
     def _choose_draft(self) -> DraftChosen:
         try:
@@ -306,12 +224,8 @@ class Supervisor:
         self._notifier.tell(event)
         self._on_event(event)
 
-    def _record(self, children: dict[str, ProcessStat | None]) -> None:
-        tables = {table for process in self._processes.values() for table in process.load_tables}
-        self._write(lambda: record_children(self._paths.run / "children.json", children, tables))
-
     def _write(self, write: Callable[[], Any]) -> Any:
-        """A full disk costs rows of the journal and the record of the children, never the serving."""
+        """A full disk costs rows of the journal, never the serving."""
         try:
             return write()
         except (sqlite3.Error, OSError, TideError):
@@ -325,31 +239,19 @@ class Supervisor:
             self._watched = 0
         elif self._watched != engine.generation:
             self._watched = engine.generation
-            self._processes[ENGINE].settle()
-            self._processes[ENGINE].note_parts()
-            self._record({name: process.stat for name, process in self._processes.items()})
-            self._watchers.watch(engine.generation, self._processes[ENGINE])
+            self._watchers.watch(engine.generation, self._processes.engine_answers())
 
     def _refresh(self) -> None:
-        children = self.core.children
         self._watch_engine()
+        now = time.monotonic()
         self._status = make_status(
             self._workshop,
             self.core,
-            {name: process.pid for name, process in self._processes.items() if children[name].alive},
+            self._processes.pids(self.core.children),
             self._watchers.seen,
-            {name: self._phase(name) for name in children if children[name].state == "STARTING"},
+            self._processes.phases(self.core.children, now),
             self._versions.newest(),
             list(self._recent),
             self._begun,
-            time.monotonic(),
+            now,
         )
-
-    def _phase(self, child: str) -> dict[str, Any] | None:
-        """Of a child that is starting: name, words and seconds; None where it does not say."""
-        if child == ENGINE:
-            return self._engine_start.phase() if self._engine_start else None
-        process = self._processes.get(child) if child in (TARGET, DRAFT) else None
-        said = last_said(read_tail(self._paths.logs / f"{child}.log", process.log_start, _SAID)) if process else None
-        seconds = round(time.monotonic() - self.core.children[child].since, 1)
-        return {"name": "files", "words": said, "seconds": seconds} if said else None

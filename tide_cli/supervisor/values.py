@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
 from tide_cli.hardware.gpus import check_gpus
+from tide_cli.json_files import read_object
 from tide_cli.paths import checked
 from tide_cli.settings import Settings
 from tide_cli.targets import Target, resolve_target
@@ -73,7 +73,6 @@ def _facts(target: Target) -> TargetFacts | None:
 
 def _json(file: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(file.read_text())
+        return read_object(file)
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tide_cli.child_words import complain, say
 from tide_cli.drafts.fit import TargetFacts, misfit
 from tide_cli.errors import TideError, reason
 from tide_cli.paths import Paths
@@ -23,14 +24,14 @@ def main() -> int:
         if target.embedded:
             from tide_cli.targets.embedded import convert
 
-            folder = convert(target.known, target.folder, say=_say)
+            folder = convert(target.known, target.folder, say=say)
         elif target.folder is None:
             from tide_cli.targets.hub import download
 
             revision = pinned_revision(target.hub_id)
             if draft:
                 _check_draft(draft[0], target.hub_id, revision)
-            folder = download(target.hub_id, revision, _say)
+            folder = download(target.hub_id, revision, say)
         else:
             folder = target.folder
     except OSError as error:
@@ -38,7 +39,7 @@ def main() -> int:
         print("tide: free some space there, or pass --cache-dir with a folder you can write to", file=sys.stderr)
         return 1
     except TideError as error:
-        print("\n".join(f"tide: {line}" for line in error.lines()), file=sys.stderr)
+        complain(error)
         return int(error.exit_code)
     print(f"folder {folder}")
     return 0
@@ -52,10 +53,6 @@ def _check_draft(draft: str, hub_id: str, revision: str | None) -> None:
     if why := misfit(read_config(draft, pinned_revision(draft)), target):
         what = f"the draft {draft} does not belong to {hub_id}"
         raise TideError(what, why=why, remedy="pass another one with --draft")
-
-
-def _say(line: str) -> None:
-    print(f"say {line}", flush=True)
 
 
 if __name__ == "__main__":

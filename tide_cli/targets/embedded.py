@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 from tide_cli.targets.known import KnownTarget
 
 _RECORD = "tide-conversion.json"
@@ -88,7 +89,7 @@ def _write_record(folder: Path, target: KnownTarget) -> None:
 
 def _is_intact(folder: Path, target: KnownTarget) -> bool:
     try:
-        record = json.loads((folder / _RECORD).read_text())
+        record = read_object(folder / _RECORD)
         return record["source_sha256"] == target.gguf_sha256 and all(
             _sha256(folder / name) == digest for name, digest in record["files"].items()
         )

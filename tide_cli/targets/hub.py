@@ -7,7 +7,6 @@ below `original/`.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import read_object
 from tide_cli.targets.fetch import GIB, RemoteFile, fetch, missing_bytes
 
 if TYPE_CHECKING:
@@ -45,12 +45,9 @@ def read_config(hub_id: str, revision: str | None) -> dict[str, Any]:
     with _explained(hub_id, revision):
         path = hf_hub_download(hub_id, "config.json", revision=revision)
     try:
-        content = json.loads(Path(path).read_text())
+        return read_object(Path(path))
     except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise TideError(f"config.json of {hub_id} is no JSON object", remedy="choose another")
-    return content
+        raise TideError(f"config.json of {hub_id} is no JSON object", remedy="choose another") from None
 
 
 def _complete(hub_id: str, revision: str | None) -> Path | None:
@@ -73,7 +70,7 @@ def _has_weights(folder: Path) -> bool:
     if not index.is_file():
         return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", *_PICKLED))
     try:
-        names = set(json.loads(index.read_text())["weight_map"].values())
+        names = set(read_object(index)["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return all((folder / name).is_file() for name in names)

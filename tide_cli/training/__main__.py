@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tide_cli.child_words import complain
 from tide_cli.errors import TideError
 from tide_cli.training.config import TrainingConfig
 
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
         print(version_name(publish_day_zero(config)))
         return 0
     except TideError as error:
-        print("\n".join(f"tide: {line}" for line in error.lines()), file=sys.stderr)
+        complain(error)
         return int(error.exit_code)
 
 

@@ -6,7 +6,6 @@ in the order of their merges, most frequent first. The special tokens end every 
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tide_cli.drafts.checks import read_json
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocab_map_hash
 from tide_cli.training.config import TrainingConfig
@@ -63,21 +63,28 @@ def publish_day_zero(config: TrainingConfig) -> int:
 
 
 def special_tokens(target: Path) -> list[int]:
-    """Ids of the tokenizer's special tokens and the configured end-of-text tokens; [] where the folder names none."""
+    """Ids of the tokenizer's special tokens and the configured end-of-text tokens; [] where the folder names none.
+
+    What can be no id is left out. TideError where a file that is there cannot be read.
+    """
     ids: set[int] = set()
     for file, read in (("tokenizer.json", _added_tokens), ("config.json", _eos), ("generation_config.json", _eos)):
         if (target / file).is_file():
-            ids |= set(read(json.loads((target / file).read_text())))
+            found = read(read_json(target / file, "the target's files are damaged: fetch them again"))
+            ids |= {token for token in found if type(token) is int and token >= 0}
     return sorted(ids)
 
 
-def _added_tokens(tokenizer: dict[str, Any]) -> list[int]:
-    return [token["id"] for token in tokenizer.get("added_tokens", []) if token.get("special")]
+def _added_tokens(tokenizer: dict[str, Any]) -> list[Any]:
+    tokens = tokenizer.get("added_tokens")
+    tokens = tokens if isinstance(tokens, list) else []
+    return [token.get("id") for token in tokens if isinstance(token, dict) and token.get("special")]
 
 
-def _eos(config: dict[str, Any]) -> list[int]:
-    eos = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
-    return eos if isinstance(eos, list) else [] if eos is None else [eos]
+def _eos(config: dict[str, Any]) -> list[Any]:
+    text = config.get("text_config")
+    eos = config.get("eos_token_id", text.get("eos_token_id") if isinstance(text, dict) else None)
+    return eos if isinstance(eos, list) else [eos]
 
 
 def draft_vocabulary(vocab_size: int, size: int, special: list[int]) -> Tensor:

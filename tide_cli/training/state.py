@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tide_cli.errors import TideError
+from tide_cli.json_files import checked, json_object
 from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
 
 STATE_FILE = "trainer.safetensors"
@@ -66,7 +67,7 @@ def read_progress(folder: Path) -> Progress | None:
     """How far the saved state had come; None where there is none that can be read."""
     try:
         with safe_open(folder / STATE_FILE, "pt") as file:
-            return Progress(**json.loads(file.metadata()["progress"]))
+            return checked(Progress, json_object(file.metadata()["progress"]))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from specforge.training.controller import TrainerCore
 from specforge.training.strategies.base import Eagle3TrainStrategy
 from torch import Tensor
 
+from tide_cli.drafts.describe import read_config as read_draft_config
 from tide_cli.drafts.tensors import read_draft, vocabulary_ids
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import collate
@@ -57,7 +57,7 @@ class DraftTrainer:
         self.device = torch.device(config.device)
         self.published_dtype = DTYPES[config.dtype]
         self.compute_dtype = torch.bfloat16 if _fast_bfloat16(self.device) else torch.float32
-        self.draft_config: dict[str, Any] = json.loads((draft_folder / "config.json").read_text())
+        self.draft_config: dict[str, Any] = read_draft_config(draft_folder)
         target = TargetWeights.read(config.target, self.compute_dtype)
         embedding = target.embedding.to(self.device)
         attention = "sdpa" if self.device.type == "cpu" else "flex_attention"

@@ -85,9 +85,9 @@ class _Parts:
 
     def around_verify(self, original, worker, batch, *args, **kwargs):
         if isinstance(batch.spec_info, plain_round.PlainInput):
-            output = self.speculation.timed("verify", lambda: plain_round.decode(worker, batch))
+            output = self.speculation.clock.timed("verify", lambda: plain_round.decode(worker, batch))
         else:
-            output = self.speculation.timed("verify", lambda: original(worker, batch, *args, **kwargs))
+            output = self.speculation.clock.timed("verify", lambda: original(worker, batch, *args, **kwargs))
         if self.before_verify is not None:
             # Not at the round's end: target and draft share one pool of graph memory. Where the draft's graph was
             # captured before the target's (every number of steps but the first), its replay may overwrite these.
@@ -97,7 +97,7 @@ class _Parts:
 
     def around_draft(self, original, draft_worker, batch, *args, **kwargs):
         self.speculation.catch_up(batch)
-        return self.speculation.timed("draft", lambda: original(draft_worker, batch, *args, **kwargs))
+        return self.speculation.clock.timed("draft", lambda: original(draft_worker, batch, *args, **kwargs))
 
     def around_draft_prefill(self, original, draft_worker, batch, states, next_tokens, *args, **kwargs):
         extend = lambda: original(draft_worker, batch, states, next_tokens, *args, **kwargs)  # noqa: E731
@@ -109,7 +109,7 @@ class _Parts:
         if draft_worker.speculative_num_steps == 0 and self.speculation.deferred is not None:
             return self.speculation.deferred.hold(batch, output)
         call = lambda: original(draft_worker, batch, output, *args, **kwargs)  # noqa: E731
-        return self.speculation.timed("extend", call)
+        return self.speculation.clock.timed("extend", call)
 
     def after_update_handlers(self, handlers, controller):
         if self.swap is not None:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tide_cli.engine.plugin.round_times import RoundTimes
+from tide_cli.json_files import read_object
 
 PARTS = ("draft", "verify", "extend")
 _LEAST_ROUNDS = 3  # of a batch size and number of steps, for a median
@@ -75,9 +76,9 @@ class Profile:
 def load_profile(folder: Path, conditions: Conditions, most_steps: int) -> Profile | None:
     """What was measured under these conditions for at least `most_steps`; None where nothing usable is kept."""
     try:
-        profile = Profile.from_json(json.loads(conditions.file(folder).read_text()))
+        profile = Profile.from_json(read_object(conditions.file(folder)))
         enough = profile.conditions == conditions and RoundTimes(profile.cells).most_steps >= most_steps
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return profile if enough else None
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from sglang.srt.runtime_context import get_parallel
@@ -29,19 +28,14 @@ from tide_cli.adaptation.speculation import (
 from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.deferral import DeferredExtend
-from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile, processor_name
-from tide_cli.engine.plugin.round_times import RoundTimes
-
-T = TypeVar("T")
+from tide_cli.engine.plugin.profile import Conditions, processor_name
+from tide_cli.engine.plugin.round_clock import RoundClock
 
 
 class SpeculationControl:
     """What SGLang calls an AdaptiveSpecPolicy, and the counts behind it. For the scheduler's thread alone.
 
-    clock: seconds of one round. On a CPU the process's own computing time: what a neighbour takes away costs every
-    number of steps alike, and would only be noise. lag: 1 where the scheduler launches a round before it waits for
-    the one before, so that the time between two launches is that of the round before. deferred: holds back what the
-    draft need not read while nothing is proposed.
+    clock, lag: of its RoundClock. deferred: holds back what the draft need not read while nothing is proposed.
     """
 
     def __init__(
@@ -55,13 +49,11 @@ class SpeculationControl:
         deferred: DeferredExtend | None = None,
     ) -> None:
         self.rules = SpeculationRules(most_steps=config.draft_steps, margin=config.speculation_margin)
-        self._folder, self._conditions = config.profiles, conditions
         self._adaptive = config.adaptive
         self._max_running_requests = config.max_running_requests
-        self._clock = clock
+        self.clock = RoundClock(clock, lag, config.draft_steps, config.profiles, conditions)
         self.deferred = deferred
         self._hold_plain = False
-        self._parts = not lag  # with a lag, a call returns before its work is done
         self._graph_batches: list[int] | None = None
         self._version = version
         self._state = SpeculationState.initial(self.rules, config.draft_steps)
@@ -71,13 +63,8 @@ class SpeculationControl:
         self._batch = 1
         self._reason: str | None = None  # of the latest change
         self._forced: int | None = None
-        self._measurement: Measurement | None = None
-        self._profile: Profile | None = None
-        self._times: RoundTimes | None = None
-        self._latest: deque[tuple[int, int]] = deque(maxlen=lag + 1)  # (batch, steps) of rounds without a break
-        self._started = 0.0
         if self._adaptive:
-            self._take(load_profile(config.profiles, conditions, config.draft_steps))
+            self.clock.load()
 
     # ------------------------------------------------------------ what SGLang's controller asks
 
@@ -93,11 +80,11 @@ class SpeculationControl:
 
     def get_steps_for_batch(self, batch_size: int) -> int:
         """At the start of every decode round."""
-        self._end_round()
+        self.clock.end_round()
         steps = _agreed(self._next_steps(batch_size))
         self._batch = batch_size
         self._rounds[steps] += 1
-        self._latest.append((batch_size, steps))
+        self.clock.begin_round(batch_size, steps)
         return steps
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
@@ -106,8 +93,7 @@ class SpeculationControl:
     # ------------------------------------------------------------ what TIDE's hooks tell
 
     def before_prefill(self, reqs) -> None:
-        """What follows is not a decode round: the round before has no end that could be timed."""
-        self._latest.clear()
+        self.clock.interrupt()
         if self.deferred is not None:
             self.deferred.forget(reqs)
 
@@ -117,9 +103,7 @@ class SpeculationControl:
     def catch_up(self, batch) -> None:
         """Before the draft proposes. What it has to read first belongs to the plain rounds before, not to this one."""
         if self.deferred is not None:
-            begun = self._clock()
-            if self.deferred.catch_up(batch):
-                self._started += self._clock() - begun
+            self.clock.aside(lambda: self.deferred.catch_up(batch))
 
     def after_result(self, reqs, result, version: int) -> None:
         """Of a decode round. version: of the served draft, so that another one's acceptance is not held against it."""
@@ -136,36 +120,14 @@ class SpeculationControl:
             self._counts = self._counts.observe(accepted, steps, float("inf"))
             self._state = verified(self._state, self.rules, accepted, steps)
 
-    def timed(self, part: str, call: Callable[[], T]) -> T:
-        """call(), and how long it took, while round times are measured."""
-        if self._measurement is None or not self._latest:
-            return call()
-        begun = self._clock()
-        result = call()
-        if self._parts:
-            self._measurement.add_part(*self._latest[-1], part, self._clock() - begun)
-        return result
-
-    @property
-    def measuring(self) -> bool:
-        return self._measurement is not None
-
     # ------------------------------------------------------------ what is asked for from outside
 
     def force(self, value: float) -> None:
         """So many steps from now on, whatever the policy says; a negative number: as it says."""
         self._forced = None if value < 0 else min(int(value), self.rules.most_steps)
 
-    def measure(self, value: float) -> None:
-        """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result."""
-        begun, self._measurement = self._measurement, Measurement(self.rules.most_steps) if value > 0 else None
-        if value == 0 and begun is not None and (profile := begun.result(self._conditions)) is not None:
-            self._take(profile)
-            if get_parallel().tp_rank == 0:
-                profile.save(self._folder)
-
     def update_handlers(self) -> dict[str, object]:
-        """For `POST /set_internal_state`: tide_steps (see force) and tide_profile (see measure)."""
+        """For `POST /set_internal_state`: tide_steps (see force) and tide_profile (see RoundClock.measure)."""
         from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
 
         def validate(key: str, value: float) -> None:
@@ -174,7 +136,7 @@ class SpeculationControl:
 
         return {
             "tide_steps": _UpdateHandler(validate, lambda key, value: self.force(value)),
-            "tide_profile": _UpdateHandler(validate, lambda key, value: self.measure(value)),
+            "tide_profile": _UpdateHandler(validate, lambda key, value: self.clock.measure(value)),
         }
 
     def state(self) -> dict[str, object]:
@@ -193,11 +155,10 @@ class SpeculationControl:
             "accepted": list(self._counts.accepted),
             "rounds": {str(steps): count for steps, count in sorted(self._rounds.items())},
             "probe_share": round(self._probes / rounds, 4) if rounds else 0.0,
-            "measuring": self.measuring,
-            "profile": self._profile.to_json() if self._profile else None,
+            "measuring": self.clock.measuring,
+            "profile": self.clock.profile.to_json() if self.clock.profile else None,
         }
-        if self._times is not None:
-            times = self._times
+        if (times := self.clock.times) is not None:
             state["speedup"] = round(expected_speedup(times, rates, self._batch, self._state.steps), 3)
             state["drift"] = round(times.drift, 3)
             state["now"] = [
@@ -217,13 +178,11 @@ class SpeculationControl:
             return 0
         if self._forced is not None:
             return self._forced
-        if self._measurement is not None:
-            if not self._measurement.overdue:
-                return self._measurement.next_steps()
-            self._measurement = None
-        if self._times is None:
+        if (measured := self.clock.steps_to_measure()) is not None:
+            return measured
+        if self.clock.times is None:
             return self.rules.most_steps
-        self._state, decision = choose(self._state, self.rules, self._times, batch_size)
+        self._state, decision = choose(self._state, self.rules, self.clock.times, batch_size)
         self._probes += decision.probing
         self._reason = decision.reason or self._reason
         return decision.steps
@@ -234,9 +193,9 @@ class SpeculationControl:
             return "the number is fixed"
         if self._forced is not None:
             return "asked for"
-        if self._times is None:
+        if self.clock.times is None:
             return "round times are not measured yet"
-        promise = expected_speedup(self._times, rates, self._batch, self._state.steps)
+        promise = expected_speedup(self.clock.times, rates, self._batch, self._state.steps)
         return self._reason or f"promises {promise:.2f} times plain decoding at batch size {self._batch}"
 
     def _count_rounds(self, reqs, correct: list[int] | None, steps: int) -> None:
@@ -251,22 +210,6 @@ class SpeculationControl:
             if steps and correct:
                 rounds, right = rounds + 1, right + correct[i] + (rest if correct[i] == steps else 0.0)
             req.tide_rounds = (rounds, right)
-
-    def _end_round(self) -> None:
-        """The clock says how long the round `lag` before this one took, if nothing came between."""
-        now = self._clock()
-        if len(self._latest) == self._latest.maxlen:
-            batch, steps = self._latest[0]
-            seconds = now - self._started
-            if self._measurement is not None:
-                self._measurement.add(batch, steps, seconds)
-            elif self._times is not None and steps <= self._times.most_steps and seconds > 0:
-                self._times.observe(batch, steps, seconds)
-        self._started = now
-
-    def _take(self, profile: Profile | None) -> None:
-        self._profile = profile
-        self._times = RoundTimes(profile.cells) if profile else None
 
 
 def install(worker, config: EngineConfig, version: int) -> SpeculationControl:

@@ -1,0 +1,106 @@
+"""What decode rounds take on this engine: a measurement while one is on, else corrections of what was measured before.
+
+A round lasts from its start to the start of the next one; only rounds with nothing between them count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sglang.srt.runtime_context import get_parallel
+
+from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile
+from tide_cli.engine.plugin.round_times import RoundTimes
+
+T = TypeVar("T")
+
+
+class RoundClock:
+    """seconds: the clock. On a CPU the process's own computing time: what a neighbour takes away costs every number
+    of steps alike, and would only be noise. lag: 1 where the scheduler launches a round before it waits for the one
+    before, so that the time between two launches is that of the round before. folder: of the kept profiles.
+
+    times: by which the policy goes; profile: what they began as. None, both, before the first measurement.
+    """
+
+    def __init__(
+        self, seconds: Callable[[], float], lag: int, most_steps: int, folder: Path, conditions: Conditions
+    ) -> None:
+        self._seconds, self._most_steps = seconds, most_steps
+        self._folder, self._conditions = folder, conditions
+        self._parts = not lag  # with a lag, a call returns before its work is done
+        self._latest: deque[tuple[int, int]] = deque(maxlen=lag + 1)  # (batch, steps) of rounds without a break
+        self._started = 0.0
+        self._measurement: Measurement | None = None
+        self.profile: Profile | None = None
+        self.times: RoundTimes | None = None
+
+    def load(self) -> None:
+        """Go by what was measured under these conditions, in an earlier life."""
+        self._take(load_profile(self._folder, self._conditions, self._most_steps))
+
+    # ------------------------------------------------------------ of each round
+
+    def end_round(self) -> None:
+        """The clock says how long the round `lag` before this one took, if nothing came between."""
+        now = self._seconds()
+        if len(self._latest) == self._latest.maxlen:
+            batch, steps = self._latest[0]
+            seconds = now - self._started
+            if self._measurement is not None:
+                self._measurement.add(batch, steps, seconds)
+            elif self.times is not None and steps <= self.times.most_steps and seconds > 0:
+                self.times.observe(batch, steps, seconds)
+        self._started = now
+
+    def begin_round(self, batch: int, steps: int) -> None:
+        """At the moment the one before has ended."""
+        self._latest.append((batch, steps))
+
+    def interrupt(self) -> None:
+        """What follows is not a decode round: the round before has no end that could be timed."""
+        self._latest.clear()
+
+    def aside(self, call: Callable[[], object]) -> None:
+        """call(), which is no part of this round."""
+        begun = self._seconds()
+        call()
+        self._started += self._seconds() - begun
+
+    def timed(self, part: str, call: Callable[[], T]) -> T:
+        """call(), and how long it took, while round times are measured."""
+        if self._measurement is None or not self._latest:
+            return call()
+        begun = self._seconds()
+        result = call()
+        if self._parts:
+            self._measurement.add_part(*self._latest[-1], part, self._seconds() - begun)
+        return result
+
+    # ------------------------------------------------------------ measuring
+
+    @property
+    def measuring(self) -> bool:
+        return self._measurement is not None
+
+    def measure(self, value: float) -> None:
+        """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result."""
+        begun, self._measurement = self._measurement, Measurement(self._most_steps) if value > 0 else None
+        if value == 0 and begun is not None and (profile := begun.result(self._conditions)) is not None:
+            self._take(profile)
+            if get_parallel().tp_rank == 0:
+                profile.save(self._folder)
+
+    def steps_to_measure(self) -> int | None:
+        """Of the next round; None where no measurement is on, or it is overdue and ends here."""
+        if self._measurement is None or self._measurement.overdue:
+            self._measurement = None
+            return None
+        return self._measurement.next_steps()
+
+    def _take(self, profile: Profile | None) -> None:
+        self.profile = profile
+        self.times = RoundTimes(profile.cells) if profile else None
