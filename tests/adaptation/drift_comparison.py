@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -21,6 +22,7 @@ Detector = Callable[[int, int], bool]  # told a request; whether acceptance has 
 LEVELS = (1.77, 1.53, 1.37, 1.37)
 CHANGES = ((1.77, 1.37), (1.77, 1.44), (1.77, 1.53), (1.53, 1.37), (1.44, 1.37))
 BEFORE, AFTER = 500, 1000  # requests
+LONGER = (1, 3, 6)  # answers of 110, 330 and 660 tokens
 
 
 def averages(rules: DriftRules) -> Detector:
@@ -59,12 +61,14 @@ def mixed(chance: np.random.Generator, count: int, run: float) -> list[Request]:
     return requests
 
 
-def falling(chance: np.random.Generator, before: float, after: float, over: int = 0) -> list[Request]:
+def falling(
+    chance: np.random.Generator, before: float, after: float, over: int = 0, longer: float = 1.0
+) -> list[Request]:
     """BEFORE requests at one level and AFTER at another, reached at once or in a line over so many requests."""
     lengths = [before] * BEFORE + [
         after + (before - after) * max(0.0, 1 - i / over) if over else after for i in range(AFTER)
     ]
-    return [request(chance, length) for length in lengths]
+    return [request(chance, length, longer) for length in lengths]
 
 
 def false_alarms(make: Callable[[], Detector], requests: Sequence[Request]) -> int:
@@ -89,6 +93,7 @@ def detectors() -> dict[str, Callable[[], Detector]]:
         for short, long in ((1_500, 15_000), (3_000, 30_000))
         for epsilon in (0.05, 0.10, 0.15)
     }
+    made["averages, long answers whole"] = partial(averages, DriftRules(most_steps=inf, sureness=0))
     try:
         adwin(0.002, 32)
     except ImportError:
@@ -107,9 +112,11 @@ def main() -> None:
         "mixed": mixed(chance, 10_000, 1),
         "runs of 5": mixed(chance, 10_000, 5),
         "runs of 20": mixed(chance, 10_000, 20),
+        **{f"2.4, {by}-fold": [request(chance, 2.4, by) for _ in range(10_000)] for by in LONGER},
     }
     changes = {f"{a} to {b}": [falling(chance, a, b) for _ in range(40)] for a, b in CHANGES}
     changes["1.77 to 1.44 over 200"] = [falling(chance, 1.77, 1.44, 200) for _ in range(40)]
+    changes |= {f"2.4 to 2.0, {by}-fold": [falling(chance, 2.4, 2.0, 0, by) for _ in range(40)] for by in LONGER}
     print(f"false alarms per 10,000 requests: {', '.join(steady)}")
     print(f"requests until noticed, median (missed within {AFTER}, of 40): {'; '.join(changes)}")
     for name, make in detectors().items():

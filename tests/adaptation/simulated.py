@@ -53,7 +53,8 @@ def rounds_of(chance: np.random.Generator, rate: float, tokens: int) -> list[int
     return accepted[: int(np.searchsorted((accepted + 1).cumsum(), tokens)) + 1].tolist()
 
 
-def request(chance: np.random.Generator, length: float) -> tuple[int, int]:
-    """(completion tokens, verify steps) of one request at this acceptance length of the domain."""
-    tokens = int(np.clip(chance.lognormal(4.6, 0.5), 16, 400))
+def request(chance: np.random.Generator, length: float, longer: float = 1.0) -> tuple[int, int]:
+    """(completion tokens, verify steps) of one request at this acceptance length of the domain; longer: than the
+    samples, by this factor."""
+    tokens = int(longer * np.clip(chance.lognormal(4.6, 0.5), 16, 400))
     return tokens, len(rounds_of(chance, rate_of(length) + chance.normal(0, BETWEEN_SAMPLES), tokens))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -39,6 +40,36 @@ def test_a_fall_is_noticed_within_some_dozens_of_requests(before: float, after: 
     assert median(found) <= within
 
 
+@pytest.mark.parametrize("longer", [0.25, 3, 6])
+@pytest.mark.parametrize("length", [1.37, 2.4])
+def test_answers_of_any_length_raise_hardly_an_alarm(length: float, longer: float):
+    """28, 330 and 660 tokens; counted whole, the longest raise about 60 in 10,000 at 2.4."""
+    chance = np.random.default_rng(4)
+    assert false_alarms(make, [request(chance, length, longer) for _ in range(5_000)]) <= 2
+
+
+def test_long_answers_counted_whole_raise_many():
+    chance = np.random.default_rng(4)
+    whole = partial(averages, DriftRules(most_steps=inf, sureness=0))
+    assert false_alarms(whole, [request(chance, 2.4, 6) for _ in range(5_000)]) >= 20
+
+
+@pytest.mark.parametrize(("longer", "within"), [(1, 50), (3, 40), (6, 30)])
+def test_a_fall_is_noticed_whatever_the_length_of_answers(longer: float, within: int):
+    chance = np.random.default_rng(5)
+    assert median(delays(make, [falling(chance, 2.4, 2.0, 0, longer) for _ in range(12)])) <= within
+
+
+@given(st.floats(1, 4), st.integers(1, 99), st.floats(1, 50))
+def test_beyond_most_steps_a_request_says_no_more(length: float, steps: int, longer: float):
+    state = seen(2.0, 20_000)
+    long, _ = observe(state, RULES, tokens=length * 100, steps=100)
+    longest, _ = observe(state, RULES, tokens=length * 100 * longer, steps=100 * longer)
+    assert longest.short == pytest.approx(long.short)
+    shorter, _ = observe(state, RULES, tokens=length * steps, steps=steps)
+    assert abs(shorter.short - 2.0) <= abs(long.short - 2.0) + 1e-9
+
+
 def test_a_rise_is_no_drift():
     chance = np.random.default_rng(3)
     detector = make()
@@ -74,7 +105,7 @@ def test_another_draft_begins_anew_but_is_no_reason_to_collect():
 @given(st.lists(st.tuples(st.floats(0, 4), st.integers(0, 400)), max_size=40), st.integers(2, 5))
 def test_how_the_traffic_is_cut_does_not_matter(stretches: list[tuple[float, int]], pieces: int):
     """The averages of even traffic are the same in one observation as in several, and lie within what was seen."""
-    rules = DriftRules(epsilon=9)
+    rules = DriftRules(epsilon=9, most_steps=inf)
     whole = cut = DriftState()
     for length, steps in stretches:
         whole, _ = observe(whole, rules, tokens=length * steps, steps=steps)

@@ -28,7 +28,7 @@ def test_gpus_prints_an_inventory_that_plan_reads(tmp_path: Path) -> None:
 
 
 def test_a_plan_as_json(tmp_path: Path) -> None:
-    answer = plan("h100-8x80", "--target", "gpt-oss-120b", "--json", "--state-dir", tmp_path / "state")
+    answer = plan("h100-8x80", "--target", "gpt-oss-120b", "--tp", "4", "--json", "--state-dir", tmp_path / "state")
     assert answer.returncode == 0, answer.stderr
     made = json.loads(answer.stdout)
     assert (made["target"], made["tensor_parallel"], made["trainer"]) == ("gpt-oss-120b", 4, "own")

@@ -143,7 +143,8 @@ def test_growing_gpus(name: str, count: int) -> None:
             assert plan.max_total_tokens >= tokens
             tokens = plan.max_total_tokens
             layouts.add((plan.trainer, plan.tensor_parallel))
-    assert len(layouts) > 1 or count > 1
+    # a few cores are enough for the embedded target's draft: it is trained there whatever the GPU has
+    assert len(layouts) > 1 or count > 1 or name == "smollm2-135m"
 
 
 @st.composite

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
+from tide_cli.hardware.inventory import NumaNode
 from tide_cli.hardware.memory import Part
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
@@ -36,16 +37,17 @@ def reserve(step: int, hidden: int, tp: int = 1) -> int:
 # four norms.
 DRAFT_120B = 24_883_200 + 23_592_960 + 11_796_480 + 11_796_480 + 141_557_760 + 92_160_000 + 11_520
 # MXFP4 experts, 36 layers of 128, three matrices, 17/32 byte a weight: hidden 2880 becomes 3072, intermediate 2880 ->
-# 2944 on one GPU, 1440 -> 1536 on two, 720 -> 768 on four.
+# 2944 on one GPU, 1440 -> 1536 on two, 720 -> 768 on four, 360 -> 384 on eight.
 EXPERT = 36 * 128 * 3 * 17 // 32
 PADDING = {
     1: EXPERT * (3072 * 2944 - 2880 * 2880),
     2: EXPERT * (3072 * 1536 - 2880 * 1440),
     4: EXPERT * (3072 * 768 - 2880 * 720),
+    8: EXPERT * (3072 * 384 - 2880 * 360),
 }
 # A token of KV cache on one GPU: 8 heads * (key, value) * 64 * 2 bytes = 2048 a layer; 18 full layers, 18 sliding ones
 # that SGLang gives 0.8 of the tokens (29491.2, rounded up); the draft's layer has 8 * 2 * 128 * 2 = 4096.
-TOKEN_120B = {1: 36_864 + 29_492 + 4096, 2: 18_432 + 14_746 + 2048, 4: 9216 + 7373 + 1024}
+TOKEN_120B = {1: 36_864 + 29_492 + 4096, 2: 18_432 + 14_746 + 2048, 4: 9216 + 7373 + 1024, 8: 4608 + 3687 + 512}
 WEIGHTS_120B = 65_248_815_744
 
 # Its trainer on a GPU: masters 4, moments 8, gradients 2 + 4, two copies of the draft 2 + 2 bytes a weight; embedding
@@ -92,17 +94,26 @@ CASES = [
     # 1 x 80 GB: beside the weights 8192-token steps leave no cache, 4096 leave room for the wanted 8 * 8192 tokens. The
     # trainer would need 12.7 GiB more. It goes to the CPU, and the cache stays at the wanted size.
     Case(("h100-1x80", "gpt-oss-120b"), (0,), "cpu", (), 4096, 65_536, static_120b(1), 81_559 * MIB - 512 * MIB),
-    # 2 x 80 GB: the same engine, and a GPU for the trainer. It is the best layout, but the step is not yet the largest.
-    Case(("h100-2x80", "gpt-oss-120b"), (0,), "own", (1,), 4096, 65_536, static_120b(1), 81_559 * MIB - 512 * MIB),
-    # 8 x 80 GB: four serve (64 heads, 8 KV heads; the eighth GPU must be left), the last one trains.
+    # 2 x 80 GB: both serve, as a GPU of its own for training would leave one. 32 cores train 306 M weights.
+    Case(
+        ("h100-2x80", "gpt-oss-120b"),
+        (0, 1),
+        "cpu",
+        (),
+        8192,
+        page((H100 - static_120b(2) - reserve(8192, 2880, 2)) // TOKEN_120B[2]),
+        static_120b(2),
+        81_559 * MIB - 1024 * MIB,
+    ),
+    # 8 x 80 GB: all serve (64 heads, 8 KV heads), as a GPU of its own for training would leave four. 56 cores train.
     Case(
         ("h100-8x80", "gpt-oss-120b"),
-        (0, 1, 2, 3),
-        "own",
-        (7,),
+        tuple(range(8)),
+        "cpu",
+        (),
         8192,
-        page((H100 - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
-        static_120b(4),
+        page((H100 - static_120b(8) - reserve(8192, 2880, 8)) // TOKEN_120B[8]),
+        static_120b(8),
         81_559 * MIB - 1024 * MIB,
     ),
     # 4 x A100 80 GB serve although they stand behind the four A6000; the last of those trains.
@@ -119,12 +130,12 @@ CASES = [
     # AMD: 191.98 GiB each, of which 191.5 are planned.
     Case(
         ("mi300x-8x192", "gpt-oss-120b"),
-        (0, 1, 2, 3),
-        "own",
-        (7,),
+        tuple(range(8)),
+        "cpu",
+        (),
         8192,
-        page((usable(196_592) - static_120b(4) - reserve(8192, 2880, 4)) // TOKEN_120B[4]),
-        static_120b(4),
+        page((usable(196_592) - static_120b(8) - reserve(8192, 2880, 8)) // TOKEN_120B[8]),
+        static_120b(8),
         196_592 * MIB - 1024 * MIB,
     ),
     Case(
@@ -137,14 +148,15 @@ CASES = [
         static_120b(4),
         196_592 * MIB - 1024 * MIB,
     ),
-    # GPU 0 has 39.6 GiB left and GPU 2 9.6: 1 and 3 serve, and of the others 2 is too full for the trainer.
+    # GPU 0 has 39.6 GiB left and GPU 2 9.6: 1 and 3 serve, and of the others 2 is too full for the trainer. Were those
+    # free, all four would serve: the cache stays at the wanted size.
     Case(
         ("h100-4x80-busy", "gpt-oss-120b"),
         (1, 3),
         "own",
         (0,),
         8192,
-        page((H100 - static_120b(2) - reserve(8192, 2880, 2)) // TOKEN_120B[2]),
+        65_536,
         static_120b(2),
         81_559 * MIB - 1024 * MIB,
     ),
@@ -224,12 +236,12 @@ ANY_OF_FOUR = (0, 1, 2, 3)
 
 
 def test_graphs_for_each_number_of_draft_steps_by_hand() -> None:
-    """8 x 80 GB: four GPUs serve with a step of 8,192 tokens, and what the graphs take the cache lacks."""
+    """8 x 80 GB: eight GPUs serve with a step of 8,192 tokens, and what the graphs take the cache lacks."""
     made = plan("h100-8x80", "gpt-oss-120b", step_counts=ANY_OF_FOUR)
     sizes = {part.name: part.size for part in made.memory[0].parts}
     assert sizes["CUDA graphs"] == 160 * MIB + 928 * MIB
-    left = H100 - static_120b(4) - reserve(8192, 2880, 4) - 112 * MIB
-    assert made.max_total_tokens == page(left // TOKEN_120B[4])
+    left = H100 - static_120b(8) - reserve(8192, 2880, 8) - 112 * MIB
+    assert made.max_total_tokens == page(left // TOKEN_120B[8])
     # a fixed number: one step needs two sets, two and more need three
     for steps, sets in ((1, 2), (2, 3), (8, 3)):
         fixed = plan("h100-8x80", "gpt-oss-120b", step_counts=(steps,)).memory[0].parts
@@ -257,8 +269,8 @@ def test_numbers_of_draft_steps_by_the_settings(speculation: str | int, steps: t
 
 
 def test_parts_of_a_serving_gpu_by_hand() -> None:
-    """8 x 80 GB: what each byte of GPU 0 is for."""
-    made = plan("h100-8x80", "gpt-oss-120b")
+    """8 x 80 GB, of which four are wanted: what each byte of GPU 0 is for, and of the trainer's."""
+    made = plan("h100-8x80", "gpt-oss-120b", tp=4)
     parts = {part.name: part.size for part in made.memory[0].parts}
     assert parts == {
         "target weights": WEIGHTS_120B // 4,
@@ -398,7 +410,9 @@ def test_wishes_that_cannot_be_fulfilled(name: str, wishes: dict[str, object], w
 def test_wishes_win() -> None:
     assert plan("h100-8x80", "qwen3-8b", tp=2).serve.gpus == (0, 1)
     assert plan("h100-8x80", "qwen3-8b", serve_gpus="6,7", train_gpus="0").serve.gpus == (6, 7)
-    assert plan("h100-8x80", "qwen3-8b", gpus="4-7").serve.gpus == (4, 5)
+    assert plan("h100-8x80", "qwen3-8b", gpus="4-7").serve.gpus == (4, 5, 6, 7)
+    four = plan("h100-8x80", "qwen3-8b", gpus="4-7", train_gpus="7")  # a named one is the trainer's own
+    assert (four.serve.gpus, four.trainer) == ((4, 5), "own")
     assert plan("h100-2x80", "qwen3-8b", train_gpus="0").serve.gpus == (1,)
     assert plan("h100-2x80", "qwen3-8b", train_gpus="cpu").serve.gpus == (0, 1)
     assert plan("h100-2x80", "smollm2-135m", gpus="cpu").serve.device == "cpu"
@@ -433,6 +447,39 @@ def test_a_target_of_unknown_shape(gpus: int, serve: tuple[int, ...], train: tup
     assert (made.serve.gpus, made.train.gpus) == (serve, train)
     assert (made.memory, made.max_total_tokens, made.mem_fraction_static) == ((), None, None)
     assert "not planned" in made.notes[0]
+
+
+def test_a_gpu_trains_where_serving_has_no_use_for_it() -> None:
+    """Of three GPUs two can serve together; of eight all can, and a small target needs one."""
+    three = make_plan(with_gpus(3), SHAPES["gpt-oss-120b"], Wishes())
+    assert (three.serve.gpus, three.trainer, three.train.gpus) == ((0, 1), "own", (2,))
+    small = plan("h100-8x80", "smollm2-135m")
+    assert (small.serve.gpus, small.trainer, small.train.gpus) == ((0,), "own", (7,))
+
+
+@pytest.mark.parametrize(("cores", "trainer"), [(29, "shared"), (31, "cpu")])
+def test_cores_train_where_there_are_enough_of_them(cores: int, trainer: str) -> None:
+    """The draft of gpt-oss-120b has 305.8 M weights, one core for each 10 M: 31 beside the engine's."""
+    node = NumaNode(0, tuple(range(2 * cores)), 2**38, 2**38)
+    made = make_plan(replace(with_gpus(2), nodes=(node,)), SHAPES["gpt-oss-120b"], Wishes())
+    assert (made.trainer, made.serve.gpus) == (trainer, (0, 1))
+    (reason,) = [note for note in made.notes if "of its own" in note]
+    assert "1 of 2 GPUs to serve" in reason
+
+
+def test_gpus_are_given_away_before_training_is_given_up() -> None:
+    """Neither two serving GPUs nor the main memory have room for the trainer; beside one of them there is."""
+    node = NumaNode(0, tuple(range(16)), 2**38, 2**30)
+    made = make_plan(replace(with_gpus(2, 22), nodes=(node,)), SHAPES["gpt-oss-20b"], Wishes(requests=1))
+    assert (made.serve.gpus, made.trainer) == ((0,), "own")
+
+
+def test_what_idle_gpus_could_do_is_said_and_can_be_done() -> None:
+    (idle,) = [note for note in plan("h100-8x80", "gpt-oss-120b", tp=4).notes if "idle" in note]
+    assert "GPU 4-6 stay idle" in idle
+    second = plan("h100-8x80", "gpt-oss-120b", gpus=idle.split("--gpus ")[1].split()[0])
+    assert (second.serve.gpus, second.train.gpus) == ((4, 5), (6,))
+    assert "--gpus" not in " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)  # others hold it
 
 
 def test_a_small_target_is_not_torn_apart() -> None:

@@ -36,10 +36,10 @@ def compared(machine: str, **wishes: Any) -> list[tuple[str, str, str | None]]:
 
 def test_the_best_of_each_kind_is_compared_with_the_planners_own() -> None:
     assert compared("h100-8x80") == [
-        ("own", "GPU 0-3", "GPU 7"),
-        ("off", "GPU 0-7", None),
         ("cpu", "GPU 0-7", "core 56-111"),
-        ("shared", "GPU 0-7", "GPU 0"),
+        ("off", "GPU 0-7", None),
+        ("own", "GPU 0-3", "GPU 7"),
+        ("shared", "GPU 0-7", "GPU 7"),
     ]
 
 

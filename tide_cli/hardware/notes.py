@@ -15,7 +15,7 @@ def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], t
     """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried."""
     notes = []
     if idle := [gpu.index for gpu in pool if gpu not in serve and gpu != trainer]:
-        notes.append(f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle")
+        notes.append(f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle" + _use(pool, idle))
     for gpu in pool:
         if gpu.memory_used >= GIB:
             pids = ", ".join(str(process.pid) for process in gpu.processes)
@@ -32,16 +32,31 @@ def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], t
     return notes
 
 
+def _use(pool: Sequence[Gpu], idle: Sequence[int]) -> str:
+    """What idle GPUs could do that others have left free."""
+    if free := [gpu.index for gpu in pool if gpu.index in idle and gpu.memory_used < GIB]:
+        return f": a second appliance could use them, `tide up --gpus {format_cores(free)} --port N --state-dir DIR`"
+    return ""
+
+
 def trainer_note(
-    trainer: str, serve: Sequence[Gpu], gpu: Gpu | None, parts: Sequence[Part], wishes: Wishes
+    trainer: str, serve: Sequence[Gpu], gpu: Gpu | None, parts: Sequence[Part], wishes: Wishes, *, given_up: int = 0
 ) -> list[str]:
-    """Where the draft is trained, unless that is a GPU of its own."""
+    """Where the draft is trained, unless that is a GPU of its own. given_up: how many GPUs would serve beside one of
+    its own, 0 where there is no such choice."""
     size = total(parts) / GIB
+    because = []
+    if given_up and trainer in ("shared", "cpu"):
+        because = [
+            f"a GPU of its own for the trainer would leave {given_up} of {len(serve)} GPUs to serve, which costs more"
+            " than a better draft brings; --train-gpus names one all the same"
+        ]
     if trainer == "shared" and gpu:
         alone = "one GPU" if len(serve) == 1 else f"GPU {gpu.index}"
-        return [f"{alone}: engine and trainer share it, training slows serving down"]
+        return [f"{alone}: engine and trainer share it, training slows serving down", *because]
     if trainer == "cpu":
-        return [f"the trainer runs on the CPU, with {size:.1f} GiB of main memory: it learns slowly there"]
+        runs = f"the trainer runs on the CPU, with {size:.1f} GiB of main memory: it learns more slowly there"
+        return [f"{runs}, and slows no GPU down", *because]
     if trainer == "off" and wishes.training:
         return [f"adaptation is off: no GPU has room for the trainer, nor main memory {size:.1f} GiB"]
     if not wishes.training and wishes.train_gpus:

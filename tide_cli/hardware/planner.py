@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.cores import divide_cores
 from tide_cli.hardware.gpus import named_gpus, usable
 from tide_cli.hardware.inventory import Gpu, Inventory
-from tide_cli.hardware.layouts import Layout, layouts
+from tide_cli.hardware.layouts import Layout, cores_for, layouts
 from tide_cli.hardware.memory import (
     EARLY_PARTS,
     GIB,
@@ -160,9 +159,10 @@ def _on_gpus(
     early = sum(part.size for part in engine if part.name in EARLY_PARTS)
     # A fraction of what is free when the engine starts; after a restart the trainer is there already.
     smallest = min(gpu.memory_free - (total(training) if gpu == fit.trainer else 0) for gpu in layout.serve)
+    fewer = next((len(one.serve) for one in possible if one.trainer == "own" and len(one.serve) < tp), 0)
     notes = [
         *gpu_notes(inventory, pool, layout.serve, fit.trainer),
-        *trainer_note(layout.trainer, layout.serve, fit.trainer, training, wishes),
+        *trainer_note(layout.trainer, layout.serve, fit.trainer, training, wishes, given_up=fewer),
     ]
     spare = min(usable(gpu) - device.planned for gpu, device in zip(pool, memory, strict=False) if gpu in layout.serve)
     if fit.most > tokens and not wishes.total_tokens and spare >= GIB:
@@ -221,14 +221,7 @@ def _divided(
     wishes: Wishes,
 ) -> Plan:
     """The plan without figures: GPUs as given, cores divided; the engine's cores on the nodes of its GPUs."""
-    near = {gpu.numa_node for gpu in serve}
-    nodes = sorted(inventory.nodes, key=lambda node: (node.number not in near, node.number))
-    serve_cores, train_cores, core_notes = divide_cores(
-        [node.cores for node in nodes],
-        training=training,
-        serve_cores=wishes.serve_cores,
-        train_cores=wishes.train_cores,
-    )
+    serve_cores, train_cores, core_notes = cores_for(inventory, serve, wishes, training=training)
     size = wishes.spool_size
     if size is None and inventory.disk_free is not None:
         size = spool_size(inventory.disk_free)
