@@ -196,7 +196,10 @@ def _holder(settings: Settings) -> dict[str, Any]:
 
 def _check_scratch(paths: Paths) -> None:
     """It is emptied at every start: where it is in the state folder, it must not be somebody's."""
-    if paths.scratch.parent == paths.state and paths.scratch.exists() and not paths.database.exists():
+    if paths.scratch.parent != paths.state or paths.database.exists():
+        return
+    # one that starts just now holds the lock and has its scratch folder before it has a database
+    if paths.scratch.exists() and not is_locked(paths.lock):
         raise UsageError(
             f"{paths.scratch} is in the way",
             why="an appliance empties it, and none has made it",
