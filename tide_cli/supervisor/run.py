@@ -18,6 +18,7 @@ from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError, reason
+from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.causes import explain
 from tide_cli.supervisor.core import Core
@@ -165,7 +166,7 @@ class Supervisor:
         if self.core.trains and held_out < MINIMUM_SAMPLES:
             raise TideError(
                 "no training cycle has begun",
-                why=f"the spool has {held_out} held-out samples, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
+                why=f"the spool has {many(held_out, 'held-out sample')}, judging a draft takes {MINIMUM_SAMPLES}",
                 remedy="send some requests first",
             )
         return self._ask(TrainAsked, "no training cycle has begun")
