@@ -70,7 +70,7 @@ from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
-from tide_cli.telemetry.totals import held_out_samples
+from tide_cli.telemetry.totals import held_out_samples, spool_totals
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
@@ -134,8 +134,10 @@ class Supervisor:
     # --- orders, from any thread
 
     def status(self) -> dict[str, Any]:
-        """What `tide status --json` prints; made by the loop, at most a second old."""
-        return self._status
+        """What `tide status --json` prints; made by the loop, at most a second old. The spool's counters are of now: a
+        request that has just ended is expected among them."""
+        totals = spool_totals(self._paths.spool)
+        return self._status | ({"spool": {"fill": None} | self._status["spool"] | totals} if totals else {})
 
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]:
         """Rows of the events table in order of time."""
@@ -164,9 +166,10 @@ class Supervisor:
         """Start a training cycle. Raises TideError where none can begin, or its draft could not be judged."""
         held_out = held_out_samples(self._paths.spool)
         if self.core.trains and held_out < MINIMUM_SAMPLES:
+            found = many(held_out, "held-out sample")
             raise TideError(
                 "no training cycle has begun",
-                why=f"the spool has {many(held_out, 'held-out sample')}, judging a draft takes {MINIMUM_SAMPLES}",
+                why=f"the spool has {found}, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
                 remedy="send some requests first",
             )
         return self._ask(TrainAsked, "no training cycle has begun")
