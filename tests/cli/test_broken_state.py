@@ -151,7 +151,7 @@ def test_repair_helps_where_it_is_named(state: Path, kind: str, run: Callable[..
     spoil(state / "spool" / "index.db", kind)
     code, said = run(state, "spool", "ls")
     assert code == 1
-    assert "`tide spool repair`" in said
+    assert f"`tide spool repair --state-dir {state}`" in said
     assert run(state, "spool", "repair")[0] == 0
     assert run(state, "spool", "ls") == (0, "")
 

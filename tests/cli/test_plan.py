@@ -14,7 +14,8 @@ INVENTORIES = ROOT / "tests" / "hardware" / "inventories"
 
 
 def plan(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return tide("plan", "--inventory", INVENTORIES / f"{name}.json", *arguments, **environment)
+    file = INVENTORIES / f"{name}.json"
+    return tide("plan", "--inventory", file if file.exists() else name, *arguments, **environment)
 
 
 def test_gpus_prints_an_inventory_that_plan_reads(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_gpus_prints_an_inventory_that_plan_reads(tmp_path: Path) -> None:
 
 
 def test_a_plan_as_json(tmp_path: Path) -> None:
-    answer = plan("h100-8x80", "--target", "gpt-oss-120b", "--tp", "4", "--json", "--state-dir", tmp_path / "state")
+    answer = plan("8xH100", "--target", "gpt-oss-120b", "--tp", "4", "--json", "--state-dir", tmp_path / "state")
     assert answer.returncode == 0, answer.stderr
     made = json.loads(answer.stdout)
     assert (made["target"], made["tensor_parallel"], made["trainer"]) == ("gpt-oss-120b", 4, "own")
@@ -53,13 +54,13 @@ def test_a_plan_as_json(tmp_path: Path) -> None:
 
 def test_a_plan_names_known_troubles_of_the_pair(tmp_path: Path) -> None:
     where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path)
-    own = json.loads(plan("h100-8x80", *where, "--json").stdout)["troubles"]
+    own = json.loads(plan("8xH100", *where, "--json").stdout)["troubles"]
     assert [trouble["issue"] for trouble in own] == ["sgl-project/sglang#28569"]
-    other = plan("h100-8x80", *where, "--draft", "nvidia/gpt-oss-120b-Eagle3-v3").stdout
+    other = plan("8xH100", *where, "--draft", "nvidia/gpt-oss-120b-Eagle3-v3").stdout
     assert "known trouble (sgl-project/sglang#32226): NVIDIA's draft v3" in other
     assert "  TIDE: refuses it" in other
     assert "28569" not in other
-    assert "known trouble" not in plan("h100-8x80", *where, "--speculation", "off").stdout
+    assert "known trouble" not in plan("8xH100", *where, "--speculation", "off").stdout
 
 
 def draft(folder: Path, *names: str, **config: object) -> Path:
@@ -83,12 +84,12 @@ def test_a_draft_that_would_accept_nothing_is_refused_before_anything_starts(tmp
         (draft(tmp_path / "normed", *whole, norm_before_fc=True), "norm_before_fc"),
         (draft(tmp_path / "other", *whole, hidden_size=4096), "its hidden_size is 4096, the target's 2880"),
     ):
-        answer = plan("h100-8x80", *where, made)
+        answer = plan("8xH100", *where, made)
         assert answer.returncode == 2
         assert words in answer.stderr
     fitting = draft(tmp_path / "fitting", *whole, max_position_embeddings=2048)
-    assert plan("h100-8x80", *where, fitting).returncode == 0
-    assert plan("h100-8x80", *where, draft(tmp_path / "shared", "fc.weight", draft_vocab_size=None)).returncode == 0
+    assert plan("8xH100", *where, fitting).returncode == 0
+    assert plan("8xH100", *where, draft(tmp_path / "shared", "fc.weight", draft_vocab_size=None)).returncode == 0
 
 
 def test_a_plan_as_text(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_plans_need_no_torch(tmp_path: Path) -> None:
 import sys
 from tide_cli.cli import main
 try:
-    main({["plan", "--target", "gpt-oss-20b", "--inventory", str(INVENTORIES / "h200-1x141.json")]!r})
+    main({["plan", "--target", "gpt-oss-20b", "--inventory", "1xH200"]!r})
 except SystemExit as stop:
     heavy = [name for name in ("torch", "sglang", "transformers") if name in sys.modules]
     print(stop.code, heavy, file=sys.stderr)

@@ -54,7 +54,7 @@ def test_a_session(appliance: ScriptedAppliance) -> None:
     assert "v0001 is served" in tide("events", *where).stdout
 
     # without an appliance, the choice holds for the next start
-    assert "next `tide up`" in tide("drafts", "use", "1", *where).stdout
+    assert "next `tide up --state-dir" in tide("drafts", "use", "1", *where).stdout
     assert appliance.up()["drafts"]["served"] == 1
 
 

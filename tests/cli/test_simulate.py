@@ -13,8 +13,8 @@ from commands import ROOT, tide
 from tide_cli.settings import Settings
 from tide_cli.simulation.options import Options
 
-INVENTORIES = ROOT / "tests" / "hardware" / "inventories"
-H200 = INVENTORIES / "h200-1x141.json"
+CPU = ROOT / "tests" / "hardware" / "inventories" / "cpu-2.json"
+H200 = ROOT / "configs" / "inventories" / "1xH200.json"
 
 
 def simulate(*arguments: object, inventory: Path = H200) -> subprocess.CompletedProcess[str]:
@@ -98,7 +98,7 @@ def test_wrong_usage_is_said_in_two_lines(arguments: list[object], words: str) -
 
 
 def test_a_cpu_needs_a_profile() -> None:
-    answer = tide("simulate", "--inventory", INVENTORIES / "cpu-2.json")
+    answer = tide("simulate", "--inventory", CPU)
     assert answer.returncode == 2
     assert "--profile" in answer.stderr
 

@@ -26,11 +26,11 @@ def text(value: DemoResult) -> str:
 
 
 def test_json_is_one_line_with_the_promised_names() -> None:
-    line = as_json(result(Measurement(1.5, 42.0, {})))
+    line = as_json(result(Measurement(1.5, 42.0, {"sql": 1.9})))
     assert "\n" not in line
     assert json.loads(line) == {
-        "before": {"acceptance_length": 1.04, "output_tok_s": 30.0},
-        "after": {"acceptance_length": 1.5, "output_tok_s": 42.0},
+        "before": {"acceptance_length": 1.04, "output_tok_s": 30.0, "kinds": {"sql": 1.1, "python": 1.0}},
+        "after": {"acceptance_length": 1.5, "output_tok_s": 42.0, "kinds": {"sql": 1.9}},
         "versions": ["v0000", "v0001"],
         "captured_tokens": 5000,
         "seconds": 312.3,

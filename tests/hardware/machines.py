@@ -1,20 +1,22 @@
-"""The machines in inventories/, and small ones made up."""
+"""The examples in configs/inventories, the machines in inventories/, and small ones made up."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tide_cli.hardware.examples import examples
 from tide_cli.hardware.inventory import Gpu, Inventory, NumaNode
 from tide_cli.hardware.inventory_file import read_inventory
 from tide_cli.targets import TargetShape, known_targets
 
 SHAPES: dict[str, TargetShape] = {name: known.shape for name, known in known_targets().items() if known.shape}
-INVENTORIES = sorted((Path(__file__).parent / "inventories").glob("*.json"))
+INVENTORIES = [*examples().values(), *sorted((Path(__file__).parent / "inventories").glob("*.json"))]
 
 
 def machine(name: str) -> Inventory:
-    """inventories/<name>.json"""
-    return read_inventory((Path(__file__).parent / "inventories" / f"{name}.json").read_text())
+    """The example of that name, or inventories/<name>.json"""
+    (file,) = (file for file in INVENTORIES if file.stem == name)
+    return read_inventory(file.read_text())
 
 
 def cpu(cores: int, gib: int = 64) -> Inventory:

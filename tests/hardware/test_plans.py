@@ -107,7 +107,7 @@ CASES = [
     ),
     # 8 x 80 GB: all serve (64 heads, 8 KV heads), as a GPU of its own for training would leave four. 56 cores train.
     Case(
-        ("h100-8x80", "gpt-oss-120b"),
+        ("8xH100", "gpt-oss-120b"),
         tuple(range(8)),
         "cpu",
         (),
@@ -139,7 +139,7 @@ CASES = [
         196_592 * MIB - 1024 * MIB,
     ),
     Case(
-        ("mi300x-4x192-mi250-4x64", "gpt-oss-120b"),
+        ("4xMI300X-4xMI250", "gpt-oss-120b"),
         (4, 5, 6, 7),
         "own",
         (3,),
@@ -162,7 +162,7 @@ CASES = [
     ),
     # 141 GB: engine and trainer on one GPU; SGLang's fraction is that of what the trainer leaves.
     Case(
-        ("h200-1x141", "gpt-oss-120b"),
+        ("1xH200", "gpt-oss-120b"),
         (0,),
         "shared",
         (0,),
@@ -184,7 +184,7 @@ CASES = [
     ),
     # 2 x 48 GB: two must serve together, and the trainer's 12.7 GiB fit beside them on neither.
     Case(
-        ("rtx6000-ada-2x48", "gpt-oss-120b"), (0, 1), "cpu", (), 4096, 65_536, static_120b(2), 49_140 * MIB - 1024 * MIB
+        ("2xRTX-6000-Ada", "gpt-oss-120b"), (0, 1), "cpu", (), 4096, 65_536, static_120b(2), 49_140 * MIB - 1024 * MIB
     ),
     # A MIG slice of 39.5 GiB holds Llama-3.1-8B: 4096 bytes a layer and token in 32 layers and the draft's.
     Case(
@@ -237,16 +237,16 @@ ANY_OF_FOUR = (0, 1, 2, 3)
 
 def test_graphs_for_each_number_of_draft_steps_by_hand() -> None:
     """8 x 80 GB: eight GPUs serve with a step of 8,192 tokens, and what the graphs take the cache lacks."""
-    made = plan("h100-8x80", "gpt-oss-120b", step_counts=ANY_OF_FOUR)
+    made = plan("8xH100", "gpt-oss-120b", step_counts=ANY_OF_FOUR)
     sizes = {part.name: part.size for part in made.memory[0].parts}
     assert sizes["CUDA graphs"] == 160 * MIB + 928 * MIB
     left = H100 - static_120b(8) - reserve(8192, 2880, 8) - 112 * MIB
     assert made.max_total_tokens == page(left // TOKEN_120B[8])
     # a fixed number: one step needs two sets, two and more need three
     for steps, sets in ((1, 2), (2, 3), (8, 3)):
-        fixed = plan("h100-8x80", "gpt-oss-120b", step_counts=(steps,)).memory[0].parts
+        fixed = plan("8xH100", "gpt-oss-120b", step_counts=(steps,)).memory[0].parts
         assert next(part.size for part in fixed if part.name == "CUDA graphs") == sets * 16 * MIB + 928 * MIB
-    plain = plan("h100-8x80", "gpt-oss-120b", speculation=False, training=False).memory[0].parts
+    plain = plan("8xH100", "gpt-oss-120b", speculation=False, training=False).memory[0].parts
     assert next(part.size for part in plain if part.name == "CUDA graphs") == 16 * MIB + 464 * MIB
 
 
@@ -270,7 +270,7 @@ def test_numbers_of_draft_steps_by_the_settings(speculation: str | int, steps: t
 
 def test_parts_of_a_serving_gpu_by_hand() -> None:
     """8 x 80 GB, of which four are wanted: what each byte of GPU 0 is for, and of the trainer's."""
-    made = plan("h100-8x80", "gpt-oss-120b", tp=4)
+    made = plan("8xH100", "gpt-oss-120b", tp=4)
     parts = {part.name: part.size for part in made.memory[0].parts}
     assert parts == {
         "target weights": WEIGHTS_120B // 4,
@@ -361,7 +361,7 @@ def test_notes_tell_what_is_unexpected() -> None:
     busy = " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)
     assert "GPU 2 stays idle" in busy
     assert "GPU 0: others hold 40.0 GiB (pid 4711)" in busy
-    assert "wait for PCI Express" in " ".join(plan("rtx6000-ada-2x48", "gpt-oss-120b").notes)
+    assert "wait for PCI Express" in " ".join(plan("2xRTX-6000-Ada", "gpt-oss-120b").notes)
     assert "not been run" in " ".join(plan("mi300x-8x192", "qwen3-8b").notes)
     spare = plan("rtx-pro-6000-1x96", "gpt-oss-120b").notes
     (advice,) = [note for note in spare if "max_total_tokens" in note]
@@ -380,19 +380,19 @@ def test_a_slice_is_called_by_its_uuid() -> None:
 @pytest.mark.parametrize(
     ("name", "wishes", "words"),
     [
-        ("h100-8x80", {"tp": 3}, "--tp 3"),
-        ("h100-8x80", {"tp": 16}, "--tp 16"),
-        ("h100-8x80", {"serve_gpus": "0-2"}, "--serve-gpus 0-2"),
-        ("h100-8x80", {"serve_gpus": "0-3", "tp": 2}, "--tp 2"),
-        ("h100-8x80", {"serve_gpus": "8"}, "--serve-gpus: GPU 8"),
-        ("h100-8x80", {"serve_gpus": "x"}, "--serve-gpus: 'x'"),
-        ("h100-8x80", {"serve_gpus": "cpu"}, "--serve-gpus cpu"),
-        ("h100-8x80", {"train_gpus": "6,7"}, "--train-gpus 6,7"),
-        ("h100-8x80", {"train_gpus": "GPU-12"}, "--train-gpus"),
-        ("h100-8x80", {"gpus": "0-3", "serve_gpus": "4"}, "--serve-gpus: GPU 4"),
-        ("h100-8x80", {"gpus": "cpu", "serve_gpus": "4"}, "--serve-gpus"),
-        ("h100-8x80", {"serve_cores": "7-3"}, "--serve-cores"),
-        ("h100-8x80", {"train_cores": "500"}, "--train-cores"),
+        ("8xH100", {"tp": 3}, "--tp 3"),
+        ("8xH100", {"tp": 16}, "--tp 16"),
+        ("8xH100", {"serve_gpus": "0-2"}, "--serve-gpus 0-2"),
+        ("8xH100", {"serve_gpus": "0-3", "tp": 2}, "--tp 2"),
+        ("8xH100", {"serve_gpus": "8"}, "--serve-gpus: GPU 8"),
+        ("8xH100", {"serve_gpus": "x"}, "--serve-gpus: 'x'"),
+        ("8xH100", {"serve_gpus": "cpu"}, "--serve-gpus cpu"),
+        ("8xH100", {"train_gpus": "6,7"}, "--train-gpus 6,7"),
+        ("8xH100", {"train_gpus": "GPU-12"}, "--train-gpus"),
+        ("8xH100", {"gpus": "0-3", "serve_gpus": "4"}, "--serve-gpus: GPU 4"),
+        ("8xH100", {"gpus": "cpu", "serve_gpus": "4"}, "--serve-gpus"),
+        ("8xH100", {"serve_cores": "7-3"}, "--serve-cores"),
+        ("8xH100", {"train_cores": "500"}, "--train-cores"),
         ("h100-mig-2x40", {"tp": 2}, "--tp 2"),
         ("h100-mig-2x40", {"serve_gpus": "0,1"}, "slices"),
         ("cpu-2", {"serve_gpus": "0"}, "--serve-gpus 0"),
@@ -408,10 +408,10 @@ def test_wishes_that_cannot_be_fulfilled(name: str, wishes: dict[str, object], w
 
 
 def test_wishes_win() -> None:
-    assert plan("h100-8x80", "qwen3-8b", tp=2).serve.gpus == (0, 1)
-    assert plan("h100-8x80", "qwen3-8b", serve_gpus="6,7", train_gpus="0").serve.gpus == (6, 7)
-    assert plan("h100-8x80", "qwen3-8b", gpus="4-7").serve.gpus == (4, 5, 6, 7)
-    four = plan("h100-8x80", "qwen3-8b", gpus="4-7", train_gpus="7")  # a named one is the trainer's own
+    assert plan("8xH100", "qwen3-8b", tp=2).serve.gpus == (0, 1)
+    assert plan("8xH100", "qwen3-8b", serve_gpus="6,7", train_gpus="0").serve.gpus == (6, 7)
+    assert plan("8xH100", "qwen3-8b", gpus="4-7").serve.gpus == (4, 5, 6, 7)
+    four = plan("8xH100", "qwen3-8b", gpus="4-7", train_gpus="7")  # a named one is the trainer's own
     assert (four.serve.gpus, four.trainer) == ((4, 5), "own")
     assert plan("h100-2x80", "qwen3-8b", train_gpus="0").serve.gpus == (1,)
     assert plan("h100-2x80", "qwen3-8b", train_gpus="cpu").serve.gpus == (0, 1)
@@ -424,7 +424,7 @@ def test_wishes_win() -> None:
 
 
 def test_without_training_everything_serves() -> None:
-    made = plan("h100-8x80", "gpt-oss-120b", training=False)
+    made = plan("8xH100", "gpt-oss-120b", training=False)
     assert made.train is None
     assert made.serve.gpus == tuple(range(8))
     assert plan("cpu-2", "smollm2-135m", training=False).serve.cores == (0, 1)
@@ -453,7 +453,7 @@ def test_a_gpu_trains_where_serving_has_no_use_for_it() -> None:
     """Of three GPUs two can serve together; of eight all can, and a small target needs one."""
     three = make_plan(with_gpus(3), SHAPES["gpt-oss-120b"], Wishes())
     assert (three.serve.gpus, three.trainer, three.train.gpus) == ((0, 1), "own", (2,))
-    small = plan("h100-8x80", "smollm2-135m")
+    small = plan("8xH100", "smollm2-135m")
     assert (small.serve.gpus, small.trainer, small.train.gpus) == ((0,), "own", (7,))
 
 
@@ -475,16 +475,16 @@ def test_gpus_are_given_away_before_training_is_given_up() -> None:
 
 
 def test_what_idle_gpus_could_do_is_said_and_can_be_done() -> None:
-    (idle,) = [note for note in plan("h100-8x80", "gpt-oss-120b", tp=4).notes if "idle" in note]
+    (idle,) = [note for note in plan("8xH100", "gpt-oss-120b", tp=4).notes if "idle" in note]
     assert "GPU 4-6 stay idle" in idle
-    second = plan("h100-8x80", "gpt-oss-120b", gpus=idle.split("--gpus ")[1].split()[0])
+    second = plan("8xH100", "gpt-oss-120b", gpus=idle.split("--gpus ")[1].split()[0])
     assert (second.serve.gpus, second.train.gpus) == ((4, 5), (6,))
     assert "--gpus" not in " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)  # others hold it
 
 
 def test_a_small_target_is_not_torn_apart() -> None:
     """A GPU with less than a GiB of weights waits more than it computes."""
-    assert plan("h100-8x80", "smollm2-135m").serve.gpus == (0,)
+    assert plan("8xH100", "smollm2-135m").serve.gpus == (0,)
 
 
 def test_adaptation_that_does_not_fit_on_a_cpu_is_said() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.cli.simulate_view import pays, words
+from tide_cli.hardware.examples import examples
 from tide_cli.hardware.inventory_file import read_inventory
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
@@ -15,12 +16,10 @@ from tide_cli.simulation.compare import Answers, Question, answer
 from tide_cli.simulation.options import Options, question
 from tide_cli.targets import resolve_target
 
-INVENTORIES = Path(__file__).parents[1] / "hardware" / "inventories"
-
 
 @dataclass(frozen=True)
 class Case:
-    """A row: a machine of tests/hardware, a target, and what is not the default."""
+    """A row: an example of configs/inventories, a target, and what is not the default."""
 
     title: str
     inventory: str
@@ -31,7 +30,7 @@ class Case:
     def question(self) -> Question:
         settings = Settings(target=self.target, **self.settings)
         target = resolve_target(self.target, Paths.under(Path("unused"), Path("unused")))
-        inventory = read_inventory((INVENTORIES / f"{self.inventory}.json").read_text())
+        inventory = read_inventory(examples()[self.inventory].read_text())
         return question(settings, target, inventory, Options(duration=self.duration))
 
     def row(self) -> str:
@@ -41,13 +40,13 @@ class Case:
 
 
 CASES = (
-    Case("8×H100", "h100-8x80"),
-    Case("8×H100, 64 at a time", "h100-8x80", duration=240, settings={"max_running_requests": 64}),
-    Case("4×MI300X + 4×MI250", "mi300x-4x192-mi250-4x64"),
-    Case("2×RTX 6000 Ada", "rtx6000-ada-2x48"),
-    Case("2×RTX 6000 Ada, 20b", "rtx6000-ada-2x48", "gpt-oss-20b"),
-    Case("1×H200", "h200-1x141"),
-    Case("1×H200, train_share 1", "h200-1x141", settings={"train_share": 1.0}),
+    Case("8×H100", "8xH100"),
+    Case("8×H100, 64 at a time", "8xH100", duration=240, settings={"max_running_requests": 64}),
+    Case("4×MI300X + 4×MI250", "4xMI300X-4xMI250"),
+    Case("2×RTX 6000 Ada", "2xRTX-6000-Ada"),
+    Case("2×RTX 6000 Ada, 20b", "2xRTX-6000-Ada", "gpt-oss-20b"),
+    Case("1×H200", "1xH200"),
+    Case("1×H200, train_share 1", "1xH200", settings={"train_share": 1.0}),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tide_cli.errors import UsageError
+from tide_cli.hardware.examples import examples
 from tide_cli.hardware.inventory_file import read_inventory
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.simulation.gpu_figures import GpuFigures
@@ -16,13 +17,13 @@ from tide_cli.simulation.splits import Division, Split, splits
 from tide_cli.simulation.trainer import CpuTrainer, GpuTrainer
 from tide_cli.targets import known_targets
 
-INVENTORIES = Path(__file__).parents[1] / "hardware" / "inventories"
+FILES = [*examples().values(), *(Path(__file__).parents[1] / "hardware" / "inventories").glob("*.json")]
 
 
 def division(machine: str, figures: GpuFigures | None = None, **wishes: Any) -> Division:
     shape = known_targets()["gpt-oss-120b"].shape
     assert shape is not None
-    inventory = read_inventory((INVENTORIES / f"{machine}.json").read_text())
+    (inventory,) = (read_inventory(file.read_text()) for file in FILES if file.stem == machine)
     return Division(inventory, shape, Wishes(**wishes), name="gpt-oss-120b", figures=figures)
 
 
@@ -35,7 +36,7 @@ def compared(machine: str, **wishes: Any) -> list[tuple[str, str, str | None]]:
 
 
 def test_the_best_of_each_kind_is_compared_with_the_planners_own() -> None:
-    assert compared("h100-8x80") == [
+    assert compared("8xH100") == [
         ("cpu", "GPU 0-7", "core 56-111"),
         ("off", "GPU 0-7", None),
         ("own", "GPU 0-3", "GPU 7"),
@@ -44,12 +45,12 @@ def test_the_best_of_each_kind_is_compared_with_the_planners_own() -> None:
 
 
 def test_what_the_user_asked_for_is_in_every_split() -> None:
-    assert {serves for _, serves, _ in compared("h100-8x80", tp=2)} == {"GPU 0-1"}
-    assert compared("h100-8x80", serve_gpus="4-7", train_gpus="0") == [
+    assert {serves for _, serves, _ in compared("8xH100", tp=2)} == {"GPU 0-1"}
+    assert compared("8xH100", serve_gpus="4-7", train_gpus="0") == [
         ("own", "GPU 4-7", "GPU 0"),
         ("off", "GPU 4-7", None),
     ]
-    assert compared("h100-8x80", training=False) == [("off", "GPU 0-7", None)]
+    assert compared("8xH100", training=False) == [("off", "GPU 0-7", None)]
 
 
 def by_kind(machine: str) -> dict[str, Split]:
@@ -57,7 +58,7 @@ def by_kind(machine: str) -> dict[str, Split]:
 
 
 def test_each_split_has_its_own_machine_and_trainer() -> None:
-    found = by_kind("mi300x-4x192-mi250-4x64")
+    found = by_kind("4xMI300X-4xMI250")
     own, cpu, shared = (found[kind].trainer for kind in ("own", "cpu", "shared"))
     assert isinstance(own, GpuTrainer)
     assert isinstance(shared, GpuTrainer)
@@ -74,7 +75,7 @@ def test_each_split_has_its_own_machine_and_trainer() -> None:
 def test_a_gpu_without_a_data_sheet_needs_figures() -> None:
     with pytest.raises(UsageError, match="slice"):
         splits(Division(**{**vars(division("h100-mig-2x40")), "target": known_targets()["gpt-oss-20b"].shape}), fastest)
-    given = division("h200-1x141", figures=GpuFigures(1e12, 1e14))
+    given = division("1xH200", figures=GpuFigures(1e12, 1e14))
     machine = splits(given, fastest)[0].machine
     assert isinstance(machine, Roofline)
     assert machine.gpu == GpuFigures(1e12, 1e14)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.recording import row, take_history
+from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.watchers import Seen
 from tide_cli.telemetry.figures import EngineFigures
 from tide_cli.telemetry.history import History
@@ -95,3 +98,17 @@ def test_a_running_appliance_keeps_its_history_over_a_restart(appliance: Scripte
     assert [one["time"] for one in before] == [one["time"] for one in answer["rows"]][: len(before)]
     assert [mark["kind"] for mark in answer["marks"]].count("restart") == 2
     assert json.dumps(answer)
+
+
+def test_the_counters_of_the_spool_are_of_now(tmp_path: Path) -> None:
+    """The loop makes the rest of the status, once a second; a request that has just ended is looked for at once."""
+    supervisor = Supervisor.__new__(Supervisor)
+    supervisor._paths = Paths.under(tmp_path, tmp_path)
+    supervisor._status = {"state": "READY", "spool": {}}
+    assert supervisor.status()["spool"] == {}
+    supervisor._paths.spool.mkdir()
+    with closing(sqlite3.connect(supervisor._paths.spool / "index.db")) as index:
+        index.execute("create table counters (name text, value integer)")
+        index.execute("insert into counters values ('tokens', 74)")
+        index.commit()
+    assert supervisor.status() == {"state": "READY", "spool": {"fill": None, "tokens": 74}}

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tide_cli.bench.adapt_figures import STATIC, TIDE
 from tide_cli.bench.shift import GENERAL
+from tide_cli.printable import many
 
 
 def as_tables(adapt: dict[str, Any]) -> RenderableType:
@@ -89,10 +90,11 @@ def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
         )
     swaps = sum(event["kind"] == "swap" for event in adapt["events"])
     refused = sum(event["kind"] == "gate" and "not passed" in event["text"] for event in adapt["events"])
-    yield f"{swaps} drafts were put into service during the traffic, {refused} candidates did not pass the gate."
+    yield f"During the traffic: {many(swaps, 'draft')} put into service, {many(refused, 'candidate')} refused."
     errors = sum(of["errors"] for phase in adapt["phases"] for of in phase["arms"].values())
     same = adapt["identical"]
-    yield f"{errors} requests failed; {same['same']} of {same['requests']} answers were the same text in every arm."
+    equal = f"{same['same']} of {same['requests']} answers were the same text in every arm"
+    yield f"{many(errors, 'request')} failed; {equal}."
     share = [phase["arms"][TIDE]["training_share"] for phase in adapt["phases"]]
     if share:
         yield f"A training cycle was running at the end of {sum(share) / len(share):.0%} of TIDE's pieces."

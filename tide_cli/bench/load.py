@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tide_cli.bench.requests import Request, draw, read_requests
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 from tide_cli.workload.generator import generate
 
 
@@ -17,5 +18,5 @@ def load_requests(workload: Path | None, count: int, max_tokens: int, seed: int)
         return [Request(tuple(prompt.openai()), max_tokens, domain=prompt.domain) for prompt in prompts]
     found = draw(read_requests(workload, max_tokens=max_tokens), count, seed)
     if len(found) < count:
-        raise UsageError(f"{workload} has {len(found)} different prompts, {count} are asked for")
+        raise UsageError(f"{workload} has {many(len(found), 'different prompt')}, {count} are asked for")
     return found

@@ -9,6 +9,7 @@ from tide_cli.bench import page
 from tide_cli.bench.matrix import MODES
 from tide_cli.bench.matrix_table import ROWS, load_of, reading, short
 from tide_cli.bench.plots import Series, bars, has_plots, lines
+from tide_cli.printable import many
 
 _WORDS = {
     "plain": "plain: the target alone, one token a step",
@@ -33,8 +34,8 @@ def matrix_page(report: Mapping[str, Any]) -> str:
     matrix, environment = report["matrix"], report["environment"]
     plan, cells = matrix["plan"], matrix["cells"]
     lead = (
-        f"{plan['target']} on {environment['cpu']}: {plan['requests']} requests from {', '.join(matrix['domains'])}, "
-        f"answered in each of {plan['rounds']} rounds by {', '.join(plan['modes'])}."
+        f"{plan['target']} on {environment['cpu']}: {many(plan['requests'], 'request')} from "
+        f"{', '.join(matrix['domains'])}, answered in each of {plan['rounds']} rounds by {', '.join(plan['modes'])}."
     )
     return page.page("TIDE: benchmark of speculation", lead, _sections(report, matrix, cells, plan))
 

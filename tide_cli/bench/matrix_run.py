@@ -22,6 +22,7 @@ from tide_cli.bench.requests import Request, poisson_arrivals
 from tide_cli.bench.results import Results
 from tide_cli.dashboard.words import duration
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import check_settings
 
@@ -172,7 +173,7 @@ def _words(answers: Sequence[Answer]) -> str:
     words = "no answer" if figures["output_tok_s"] is None else f"{figures['output_tok_s']:.1f} tok/s"
     if figures["acceptance_length"] is not None:
         words += f", acceptance length {figures['acceptance_length']:.2f}"
-    return words + (f", {figures['errors']} errors" if figures["errors"] else "")
+    return words + (f", {many(figures['errors'], 'error')}" if figures["errors"] else "")
 
 
 class _Clock:
@@ -190,6 +191,6 @@ class _Clock:
         """After a pass: how many are done, and what remains, in words."""
         self._spent += time.monotonic() - self._begun
         self._ended += 1
-        words = f"{self._ended} of {self._passes} passes"
+        words = f"{self._ended} of {many(self._passes, 'pass')}"
         left = self._passes - self._ended
         return f"{words}, about {duration(self._spent / self._ended * left)} left" if left else words

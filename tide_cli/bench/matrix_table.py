@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from tide_cli.bench.matrix import Load
+from tide_cli.printable import many
 
 # (words, name, digits, unit's divisor)
 ROWS = (
@@ -46,7 +47,7 @@ def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
     ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
     rounds = cells[0]["rounds"]
     table = Table(
-        title=f"{load.words()}, {cells[0]['requests'] // max(rounds, 1)} requests in each of {rounds} rounds",
+        title=f"{load.words()}, {cells[0]['requests'] // max(rounds, 1)} requests in each of {many(rounds, 'round')}",
         caption=f"in brackets: times {first}, the median of the rounds" if len(cells) > 1 else None,
         box=box.SIMPLE,
         title_justify="left",

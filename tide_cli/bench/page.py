@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.printable import many
 
 NO_PLOTS = "The plots are left out: matplotlib is not installed (pip install --group bench)."
 
@@ -79,7 +80,10 @@ def conditions(environment: dict[str, Any], plan: dict[str, Any]) -> str:
         ("measured", time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(environment["time"]))),
         ("TIDE", environment["tide"]),
         ("versions", f"Python {environment['python']}, {packages}"),
-        ("machine", f"{environment['cpu']}, {environment['cores']} cores, {environment['memory'] / 2**30:.0f} GiB"),
+        (
+            "machine",
+            f"{environment['cpu']}, {many(environment['cores'], 'core')}, {environment['memory'] / 2**30:.0f} GiB",
+        ),
         ("GPUs", ", ".join(gpu["name"] for gpu in environment["gpus"]) or "none"),
         ("system", environment["system"]),
         ("load before (1, 5, 15 minutes)", load),

@@ -12,6 +12,7 @@ from typing import Any
 
 from tide_cli import __version__
 from tide_cli.hardware.machine import take_inventory
+from tide_cli.printable import many
 
 _PACKAGES = ("torch", "sglang", "specforge", "transformers", "numpy", "lmdb")
 
@@ -42,7 +43,9 @@ def make_report(environment: dict[str, Any], **measured: Any) -> dict[str, Any]:
 def busy_warning(environment: dict[str, Any]) -> str | None:
     """A line to say before measuring on a machine that does something else, too."""
     load, cores = environment["load"][0], environment["cores"]
-    return f"this machine is busy (load {load:.1f} on {cores} cores): expect scatter" if load > cores / 2 else None
+    if load <= cores / 2:
+        return None
+    return f"this machine is busy (load {load:.1f} on {many(cores, 'core')}): expect scatter"
 
 
 def filesystem_of(folder: Path) -> str:

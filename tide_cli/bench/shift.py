@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tide_cli.bench.requests import Request
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 
 MIXED = "mixed"
 GENERAL = "general traffic"  # measured in the end, beside the domains
@@ -32,7 +33,7 @@ def hold_out(name: str, requests: Sequence[Request], count: int, seed: int) -> t
     """
     if len(requests) < count + _FEWEST:
         raise UsageError(
-            f"the domain {name} has {len(requests)} different prompts",
+            f"the domain {name} has {many(len(requests), 'different prompt')}",
             why=f"{count} are kept for measuring, and {_FEWEST} must be left for traffic",
             remedy="give it more, or choose a smaller --held-out",
         )

@@ -29,6 +29,7 @@ from tide_cli.bench.rounds import Spread, in_turns
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 
 SWAPS, QUIET = "swaps", "quiet"
 _NOISE = 1e-3  # relative; enough to be another draft, too little to be a worse one
@@ -73,7 +74,7 @@ class SwapBench:
             contestants = {QUIET: lambda: turn(False), SWAPS: lambda: turn(True)}
             for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
                 rounds.append(results)
-                words = f"{len(results[SWAPS].swaps)} swaps under {streams} streams"
+                words = f"{many(len(results[SWAPS].swaps), 'swap')} under {many(streams, 'stream')}"
                 progress.say(f"  round {len(rounds)} of {self.rounds}: {words}")
                 progress.tick(len(rounds), self.rounds)
         return swap_figures(rounds) | {"streams": streams}

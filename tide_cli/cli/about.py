@@ -14,7 +14,7 @@ from tide_cli.paths import config_file, default_config_file
 
 @app.command()
 def config(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Every setting: its value, where that comes from, and what it means."""
+    """Every setting: its value, its origin and its meaning."""
     from tide_cli.supervisor.values import check_values
 
     settings, origins = settings_with_origins(state_dir, config)

@@ -16,11 +16,24 @@ from typer.core import TyperCommand
 
 from tide_cli.cli.output import complain, forget
 from tide_cli.errors import ExitCode, TideError, reason
+from tide_cli.hints import remember
 from tide_cli.setting_values import parse_path
 
 
 class _Command(TyperCommand):
-    """A command that takes only numbers for numbers, and for paths only what can be one, with `~` replaced."""
+    """A command that takes only numbers for numbers, and for paths only what can be one, with `~` replaced.
+
+    What an argument is called stands in capitals, without the braces that look like something left unfilled.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for param in self.params:
+            if param.param_type_name == "argument" and param.metavar is None:
+                param.metavar = str(param.name).upper()
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -33,6 +46,7 @@ class _Command(TyperCommand):
                     ctx.params[str(param.name)] = parse_path(str(value))
                 except ValueError as error:
                     raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
+        remember(ctx.params)
         return rest
 
 
@@ -82,6 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str], debug: bool) -> int:
     from tide_cli.cli import register  # noqa: F401  attaches the commands
 
+    remember({})
     try:
         result: Any = app(args=arguments, prog_name="tide", standalone_mode=False)
         return int(result or ExitCode.DONE)

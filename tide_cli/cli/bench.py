@@ -33,9 +33,10 @@ def spool(
     ] = None,
     json: Json = False,
 ) -> None:
-    """How fast the spool takes rows in and gives them back, beside a plain memcpy and LMDB.
+    """The spool beside a plain memcpy and LMDB.
 
-    The row sizes are those of SmolLM2-135M (576) and gpt-oss-120b (2880) unless --hidden says otherwise.
+    How fast it takes rows in and gives them back. The row sizes are those of SmolLM2-135M (576) and gpt-oss-120b (2880)
+    unless --hidden says otherwise.
     """
     from tide_cli.bench.report import busy_warning, make_report, take_environment
     from tide_cli.bench.spool import SpoolBench

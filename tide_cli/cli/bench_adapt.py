@@ -75,7 +75,7 @@ def adapt(
     html: Page = None,
     json: Json = False,
 ) -> None:
-    """The same shifting traffic against a draft that stands still and one that learns, on this machine.
+    """Shifting traffic: a draft that learns, one that does not.
 
     A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
     prompts that were never traffic. Settings of the arms come from TIDE_* as for `tide up`. With the embedded target on

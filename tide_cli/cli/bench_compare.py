@@ -21,9 +21,10 @@ def compare(
     guard: Guards = None,
     json: Json = False,
 ) -> int:
-    """Two reports of one bench side by side: every figure that both have, and what was not the same.
+    """Two reports of one bench side by side.
 
-    A guard with x bounds B / A, one without bounds B: 'tok_s>=0.98x', 'errors<=0'.
+    Every figure that both have, and what was not the same. A guard with x bounds B / A, one without bounds B:
+    'tok_s>=0.98x', 'errors<=0'.
     """
     from dataclasses import asdict
 

@@ -27,6 +27,7 @@ from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 
 if TYPE_CHECKING:
     from tide_cli.bench.guards import Guard
@@ -87,10 +88,11 @@ def matrix(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """The same requests by plain decoding, the static draft, the adapted draft and the policy, in turns.
+    """Plain, static, adapted and policy on the same requests.
 
-    The drafts are those of the appliance on --state-dir unless --static and --adapted say otherwise; it is left alone,
-    and must not serve meanwhile on the same devices. Engines are started in temporary folders and ended in any case.
+    Plain decoding, the static draft, the adapted draft and the policy, in turns. The drafts are those of the appliance
+    on --state-dir unless --static and --adapted say otherwise; it is left alone, and must not serve meanwhile on the
+    same devices. Engines are started in temporary folders and ended in any case.
     """
     from tide_cli.bench.guards import check_guards, parse_guard
     from tide_cli.bench.matrix import COMPARED, GUARDED
@@ -189,7 +191,7 @@ def _measure(
             stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped"
             complain(
                 [
-                    f"{stopped}: no engine is left behind, and {len(kept.parts)} of {passes} passes are kept",
+                    f"{stopped}: no engine is left behind, and {len(kept.parts)} of {many(passes, 'pass')} are kept",
                     f"`tide bench matrix --resume {kept.path}` goes on",
                 ]
             )

@@ -13,6 +13,7 @@ from tide_cli.cli.load_options import MOST_REQUESTS, numbers
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
+from tide_cli.printable import many
 
 Target = Annotated[str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")]
@@ -37,7 +38,10 @@ def capture(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """What storing the traffic's hidden states costs the traffic: capture on and off, in turns."""
+    """What capture costs the traffic.
+
+    Storing the traffic's hidden states on and off, in turns.
+    """
     from tide_cli.bench.capture import OFF, ON, CaptureBench
     from tide_cli.bench.load import load_requests
 
@@ -53,9 +57,9 @@ def capture(
     print(f"throughput on / off  {_spread(found, 'throughput_ratio')}")
     print(f"p95 inter-token latency on / off  {_spread(found, 'itl_p95_ratio')}")
     print(
-        f"{found['rounds']} rounds, {found['requests']} requests each; {found['errors']} failed, {found['same']} of "
-        f"{found['requests']} answers the same text; {found['stored_tokens']:,} tokens stored, "
-        f"{found['dropped_requests']} requests dropped"
+        f"{many(found['rounds'], 'round')}, {many(found['requests'], 'request')} each; {found['errors']} failed, "
+        f"{found['same']} of {found['requests']} answers the same text; {found['stored_tokens']:,} tokens stored, "
+        f"{many(found['dropped_requests'], 'request')} dropped"
     )
 
 
@@ -71,9 +75,10 @@ def swap(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Whether running requests notice a swap of the draft: failures, changed texts, added pauses.
+    """Whether running requests notice a swap of the draft.
 
-    Texts are compared with those of the same requests without swaps, which asks for float32 on a CPU.
+    Failures, changed texts, added pauses. Texts are compared with those of the same requests without swaps, which asks
+    for float32 on a CPU.
     """
     from tide_cli.bench.load import load_requests
     from tide_cli.bench.swap import SwapBench
@@ -106,10 +111,10 @@ def train(
     target: Target = "smollm2-135m",
     json: Json = False,
 ) -> None:
-    """TIDE's trainer beside SpecForge's own command line: the same samples, draft and cores, in turns.
+    """The trainer beside SpecForge's own command line.
 
-    Each goes over all samples twice, and the second time counts. Without a GPU SpecForge's Triton loss is replaced by
-    the same sum in plain torch; all else of it is as it comes.
+    The same samples, draft and cores, in turns. Each goes over all samples twice, and the second time counts. Without a
+    GPU SpecForge's Triton loss is replaced by the same sum in plain torch; all else of it is as it comes.
     """
     from tide_cli.bench.train import TrainBench
 
@@ -123,8 +128,8 @@ def train(
     )
     print_table(("", "median (quartiles)", "steps"), rows)
     print(
-        f"{found['rounds']} rounds, {found['tokens']:,} tokens ({found['samples']} samples), {found['threads']} "
-        f"threads, {found['dtype']}, {found['depths']} depths; SpecForge's batches are "
+        f"{many(found['rounds'], 'round')}, {found['tokens']:,} tokens ({many(found['samples'], 'sample')}), "
+        f"{many(found['threads'], 'thread')}, {found['dtype']}, {found['depths']} depths; SpecForge's batches are "
         f"{found['specforge_batch_size']} samples, TIDE's at most {found['batch_tokens']} tokens"
     )
 
@@ -145,10 +150,10 @@ def profile(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """What the speculation policy expects by batch size, from measured round times, and what comes out.
+    """What the speculation policy expects, and what comes out.
 
-    A target without a published draft has one that nobody has trained: little of it is accepted, which tells the costs
-    but not what a good draft would bring.
+    By batch size, from measured round times. A target without a published draft has one that nobody has trained: little
+    of it is accepted, which tells the costs but not what a good draft would bring.
     """
     from tide_cli.bench.load import load_requests
     from tide_cli.bench.profile import ProfileBench

@@ -24,10 +24,11 @@ def demo(
     state_dir: StateDir = None,
     json: Json = False,
 ) -> int:
-    """Serve the embedded target, train its draft on generated traffic, and compare the drafts.
+    """Watch a draft learn, and measure what it brought.
 
-    Ends after the first deployed improvement. Runs in a temporary folder, which is removed at the end, or in
-    --state-dir, which stays. Exit code 1 without an improvement.
+    Serves the embedded target, trains its draft on generated traffic, and compares the drafts. Ends after the first
+    deployed improvement. Runs in a temporary folder, which is removed at the end, or in --state-dir, which stays. Exit
+    code 1 without an improvement.
     """
     from rich.console import Console
 

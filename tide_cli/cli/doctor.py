@@ -12,6 +12,7 @@ from tide_cli.cli.output import print_json
 from tide_cli.cli.setting_options import WHOLE, flag
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import UsageError
+from tide_cli.hints import spelt
 
 _MARKS = {True: "ok  ", False: "FAIL"}
 
@@ -29,20 +30,23 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Check Python, packages, SGLang's hook points, devices, memory, disk, port and leftovers."""
+    """Check whether an appliance could run here.
+
+    Python, packages, SGLang's hook points, devices, memory, disk, port and leftovers.
+    """
     if engine:
         return _engine(sglang, json)
     if sglang is not None:
-        raise UsageError("--sglang does nothing by itself", remedy="tide doctor --engine --sglang FOLDER")
+        raise UsageError("--sglang does nothing by itself", remedy="`tide doctor --engine --sglang FOLDER`")
     from tide_cli.supervisor.checkup import check_up
 
     findings = []
     for finding in check_up(settings_for(state_dir, config, port=port)):
         findings.append(finding)
         if not json:
-            print(f"{_MARKS[finding.ok]} {finding.name:<12} {finding.text}", flush=True)
+            print(f"{_MARKS[finding.ok]} {finding.name:<12} {spelt(finding.text)}", flush=True)
             if finding.remedy:
-                print(f"     {'':<12} {finding.remedy}", flush=True)
+                print(f"     {'':<12} {spelt(finding.remedy)}", flush=True)
     if json:
         print_json([vars(finding) for finding in findings])
     return 0 if all(finding.ok for finding in findings) else 1

@@ -141,6 +141,10 @@ def gc(
     if json:
         print_json({"dry_run": dry_run, "removed": rows, "kept": kept})
         return
+    if not rows:
+        print("nothing to remove")
+    if not rows and not kept:
+        return
     done = "would be removed" if dry_run else "removed"
     what = [(row["version"], f"{done}, {row['bytes'] / 2**20:.1f} MiB") for row in rows]
     print_table(("version", ""), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))

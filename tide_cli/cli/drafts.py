@@ -12,7 +12,9 @@ from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.running import order
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
+from tide_cli.hints import spelt
 from tide_cli.paths import Paths
+from tide_cli.printable import many
 
 drafts_app = command_group("Versions of the draft.")
 app.add_typer(drafts_app, name="drafts")
@@ -52,6 +54,9 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
     if json:
         print_json(rows)
         return
+    if not rows:
+        print("no versions yet")
+        return
     print_table(
         ("version", "state", "parent", "tokens", "gain", "created", "error"),
         [
@@ -89,7 +94,7 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
         ("created", _moment(found["created"])),
         ("target", f"{found['target']} ({found['target_revision']})"),
         ("descends from", " < ".join(ancestors) or None),
-        ("trained on", f"{found['tokens']} tokens, {found['samples']} samples"),
+        ("trained on", f"{many(found['tokens'], 'token')}, {many(found['samples'], 'sample')}"),
         *((f"gate: {name}", value) for name, value in (found["gate"] or {}).items()),
         ("proposes from", f"{vocab_map['draft_tokens']} of the target's {vocab_map['target_tokens']} tokens"),
         ("vocabulary map", vocab_map["hash"]),
@@ -139,7 +144,10 @@ def _moment(seconds: float) -> str:
 
 @drafts_app.command("use")
 def use(version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Serve a version, whatever the gate says; without a running appliance, from the next start on."""
+    """Serve a version, whatever the gate says.
+
+    Without a running appliance, from the next start on.
+    """
     from tide_cli.drafts.store import parse_version
 
     _serve(appliance_paths(state_dir, config), parse_version(version), json)
@@ -186,7 +194,7 @@ def _serve(paths: Paths, version: int, json: bool) -> None:
     if json:
         print_json({"version": version_name(version), "now": now, "text": text})
     else:
-        print(text)
+        print(spelt(text))
 
 
 def _serve_from_next_start(paths: Paths, version: int) -> None:

@@ -73,7 +73,10 @@ def history(
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:
-    """Acceptance, throughput, latency and the rest over time; also after the appliance's end."""
+    """Acceptance, throughput and the rest over time.
+
+    Also after the appliance's end.
+    """
     from tide_cli.supervisor.recording import take_history
 
     if csv + json + (plot is not None) > 1:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from tide_cli.hints import spelt
 from tide_cli.json_files import finite
 from tide_cli.printable import printable
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Messages for people, on stderr: each of the lines is one, whatever it quotes."""
-    first, *rest = (printable(line.strip()) for line in lines)
+    """Messages for people, on stderr: each of the lines is one, whatever it quotes; hints are spelt out."""
+    first, *rest = (printable(spelt(line.strip())) for line in lines)
     try:
         print("\n".join([f"tide: {first}", *(f"      {line}" for line in rest)]), file=sys.stderr, flush=True)
     except OSError:  # nobody can be told that they cannot be told
@@ -33,7 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as their contents; plain text, so that it can be cut and searched."""
+    """Columns as wide as their contents; plain text, so that it can be cut and searched. Hints are spelt out."""
     print("\n".join(table_lines(header, rows)))
 
 
@@ -45,4 +46,4 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else printable(str(value))
+    return "-" if value is None else printable(spelt(str(value)))

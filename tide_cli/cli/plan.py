@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +30,7 @@ from tide_cli.cli.setting_options import (
     Training,
     speculation_mode,
 )
-from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, path_option, settings_for
 from tide_cli.errors import UsageError, reason
 
 if TYPE_CHECKING:
@@ -34,16 +38,22 @@ if TYPE_CHECKING:
     from tide_cli.paths import Paths
 
 
+_EXAMPLES = "1xH200, 8xH100, 2xRTX-6000-Ada or 4xMI300X-4xMI250"
+MachineFile = Annotated[
+    Path | None, path_option("--inventory", f"Machine: a file (JSON), or {_EXAMPLES}; else this one.", "FILE")
+]
 _NO_SETTINGS = {"inventory", "no_speculation", "state_dir", "config", "json"}
 
 
 @app.command()
 def gpus(json: Json = False) -> None:
-    """GPUs, cores and memory that TIDE may use here; with --json an inventory for `tide plan --inventory`."""
-    from tide_cli.cli.plan_view import inventory_text
-    from tide_cli.hardware.machine import take_inventory
+    """GPUs, cores and memory that TIDE may use here.
 
-    inventory = take_inventory()
+    With --json an inventory for `tide plan --inventory`.
+    """
+    from tide_cli.cli.plan_view import inventory_text
+
+    inventory = this_machine(appliance_paths(None))
     if json:
         print_json(inventory.as_dict())
     else:
@@ -52,9 +62,7 @@ def gpus(json: Json = False) -> None:
 
 @app.command()
 def plan(
-    inventory: Annotated[
-        Path | None, path_option("--inventory", "Machine to plan for (JSON); else this one.", "FILE")
-    ] = None,
+    inventory: MachineFile = None,
     target: Target = None,
     draft: Draft = None,
     dtype: Dtype = None,
@@ -75,18 +83,25 @@ def plan(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """How `tide up` would divide a machine: devices, memory, known troubles, and the commands it would start."""
+    """How `tide up` would divide a machine.
+
+    Devices, what their memory is for, known troubles, and the commands it would start. Nothing is started.
+    """
     speculation = speculation_mode(speculation, no_speculation)
     wishes = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     from tide_cli.cli.plan_view import plan_as_dict, plan_text
-    from tide_cli.hardware.plan_settings import plan_for
+    from tide_cli.hardware.notes import float32_note
+    from tide_cli.hardware.plan_settings import plan_for, target_shape
     from tide_cli.supervisor.planned_commands import planned_commands
     from tide_cli.supervisor.values import check_values
 
     settings = settings_for(state_dir, config, **wishes)
     wanted = check_values(settings)
     machine = read_machine(inventory) if inventory else this_machine(settings.paths)
-    planned = plan_for(settings, wanted, machine)
+    with another_machine_named("plan", inventory, settings.target):
+        planned = plan_for(settings, wanted, machine)
+    if not planned.serve.gpus and (note := float32_note(target_shape(wanted))):
+        planned = replace(planned, notes=(*planned.notes, note))
     commands = planned_commands(settings, wanted, planned)
     troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []
     if json:
@@ -95,22 +110,37 @@ def plan(
         print(plan_text(wanted.name, planned, commands, troubles))
 
 
-def read_machine(file: Path) -> Inventory:
-    """The inventory in a file. Raises UsageError."""
+@contextmanager
+def another_machine_named(command: str, inventory: Path | None, target: str) -> Iterator[None]:
+    """Where a target does not fit into this machine, the error says how to ask about another one."""
+    from tide_cli.hardware.examples import LARGE
+    from tide_cli.hardware.refusals import DoesNotFit
+
+    try:
+        yield
+    except DoesNotFit as error:
+        if inventory is None:
+            again = f"`tide {command} --target {shlex.quote(target)} --inventory {LARGE}`"
+            error.remedy = f"{error.remedy}; {again} asks about another machine: a file, or {_EXAMPLES}"
+        raise
+
+
+def read_machine(named: Path) -> Inventory:
+    """The inventory in a file, or the example of that name. Raises UsageError."""
+    from tide_cli.hardware.examples import inventory_file
     from tide_cli.hardware.inventory_file import read_inventory
 
     try:
-        text = file.read_text()
+        text = inventory_file(named).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why, remedy = reason(error), "`tide gpus --json` prints one"
-        raise UsageError(f"cannot read the inventory {file}", why=why, remedy=remedy) from None
+        remedy = f"`tide gpus --json` prints one; TIDE has {_EXAMPLES}"
+        raise UsageError(f"cannot read the inventory {named}", why=reason(error), remedy=remedy) from None
     return read_inventory(text)
 
 
 def this_machine(paths: Paths) -> Inventory:
-    """This machine, with the room on its disk, as the appliance of these paths would find it."""
+    """This machine, with the room on the disk of the state folder, as the appliance of these paths would find it."""
     import shutil
-    from dataclasses import replace
 
     from tide_cli.supervisor.own_machine import own_inventory
 

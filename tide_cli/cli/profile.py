@@ -15,7 +15,10 @@ _PARTS = ("draft", "verify", "extend")
 
 @app.command()
 def profile(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Measure the time of a decode round by batch size and draft steps, and go by it from now on."""
+    """Measure what a decode round costs.
+
+    By batch size and draft steps; `--speculation auto` goes by it from now on.
+    """
     import httpx
 
     from tide_cli.engine.client import EngineClient

@@ -22,6 +22,7 @@ from tide_cli.cli import (  # noqa: F401
     spool,
     spool_change,
     systemd,
+    targets,
     top,
     train_replay,
     up,

@@ -57,7 +57,7 @@ def replay(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Send a workload to the running appliance, as traffic that it learns from.
+    """Send a workload to the running appliance, as traffic.
 
     With --trace a request arrives when a row says so, whatever has been answered, and its answer is at most as long as
     the row's; what is asked comes from the workload, so the lengths of the trace's prompts play no part. Exit code 1

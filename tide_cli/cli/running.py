@@ -14,7 +14,9 @@ from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
+from tide_cli.hints import spelt
 from tide_cli.paths import Paths
+from tide_cli.printable import many, printable_lines
 from tide_cli.supervisor.control_client import ask
 
 _FOLLOW_EVERY = 0.3  # seconds between two looks at what is followed
@@ -30,7 +32,7 @@ def down(
     from tide_cli.supervisor.down import bring_down
 
     ended = bring_down(appliance_paths(state_dir, config), now=now)
-    left = f", {ended.leftovers} leftover processes ended" if ended.leftovers else ""
+    left = f", {many(ended.leftovers, 'leftover process')} ended" if ended.leftovers else ""
     complain([("the appliance has ended" if ended.supervisor else "no appliance was running") + left])
 
 
@@ -48,7 +50,10 @@ def restart(
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:
-    """Start the engine, the trainer or both anew; the served draft and the spool stay."""
+    """Start the engine, the trainer or both anew.
+
+    The served draft and the spool stay.
+    """
     paths = appliance_paths(state_dir, config)
     before = ask(paths.socket, "GET", "/v1/status")["children"]
     names = [part.value] if part else [name for name in (Part.engine, Part.trainer) if name in before]
@@ -85,7 +90,10 @@ def _cell(value: Any) -> Any:
 
 @app.command()
 def status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Address, load, acceptance length, capture, training, draft versions and recent events."""
+    """Load, acceptance, capture, training, drafts, events.
+
+    For programs --json has every field; docs/telemetry.md explains them.
+    """
     socket = appliance_paths(state_dir, config).socket
     answer = ask(socket, "GET", "/v1/status")
     if json:
@@ -121,16 +129,32 @@ def logs(
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:
-    """Print the end of a log."""
+    """Print the end of a log.
+
+    On a terminal whatever it would obey is spelt out; elsewhere the bytes of the log come as they are. With --follow it
+    waits for an appliance, too, and says so.
+    """
     from tide_cli.supervisor.logs import read_log
 
-    path = appliance_paths(state_dir, config).logs / f"{name}.log"
+    paths = appliance_paths(state_dir, config)
+    path = paths.logs / f"{name}.log"
     if not path.exists():
         remedy = "the command of the setting on_event writes it" if name is LogName.on_event else "`tide up` writes it"
         raise TideError(f"there is no {name} log", why=f"{path} does not exist", remedy=remedy)
     sys.stdout.reconfigure(errors="replace")
+    show = printable_lines if sys.stdout.isatty() else str
+    if follow:
+        _say_if_none_runs(paths)
     for text in read_log(path, lines, follow):
-        print(text, end="", flush=follow)
+        print(show(text), end="", flush=follow)
+
+
+def _say_if_none_runs(paths: Paths) -> None:
+    """A follower waits for an appliance that is yet to come: that is said, once."""
+    from tide_cli.supervisor.lock import is_locked
+
+    if not is_locked(paths.lock):
+        complain([f"no appliance runs on {paths.state}: waiting for one", "`tide up` starts one, Ctrl-C ends this"])
 
 
 @app.command()
@@ -141,10 +165,14 @@ def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
     json: Json = False,
 ) -> None:
-    """Every decision of the appliance, with its reasons; also after its end. Followed, JSON is one object a line."""
+    """Every decision with its reasons, also after the end.
+
+    With --follow it waits for an appliance, too, and says so; JSON is then one object a line.
+    """
     from tide_cli.supervisor.journal import event_line, read_events
 
-    database = appliance_paths(state_dir, config).database
+    paths = appliance_paths(state_dir, config)
+    database = paths.database
     rows = read_events(database, newest=newest)
     if json and not follow:
         print_json(rows)
@@ -154,6 +182,8 @@ def events(
         show = dumps if json else event_line
         for row in rows:
             print(show(row), flush=follow)
+    if follow:
+        _say_if_none_runs(paths)
     while follow:
         time.sleep(_FOLLOW_EVERY)
         for row in read_events(database, after=rows[-1]["id"] if rows else 0):
@@ -173,7 +203,10 @@ def train_now(state_dir: StateDir = None, config: Config = None) -> None:
 
 @train_app.command("pause")
 def train_pause(state_dir: StateDir = None, config: Config = None) -> None:
-    """Let no cycle begin until `resume`, over restarts too; a running one stops, `resume` goes on with it."""
+    """Let no cycle begin until `resume`, over restarts too.
+
+    A running one stops; `resume` goes on with it.
+    """
     print(order(appliance_paths(state_dir, config), "/v1/train/pause", {"pause": True}))
 
 
@@ -185,7 +218,7 @@ def train_resume(state_dir: StateDir = None, config: Config = None) -> None:
 
 @train_app.command("status")
 def train_status(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """What the trainer does, how far the next cycle is, and what the last gate said."""
+    """What the trainer does, and what the last gate said."""
     answer = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
     if json:
         print_json({**answer["training"], "trainer": answer["children"].get("trainer"), "gate": answer["gate"]})
@@ -199,4 +232,4 @@ def train_status(state_dir: StateDir = None, config: Config = None, json: Json =
 
 def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:
     """An order to the running supervisor; returns its answer in words."""
-    return str(ask(paths.socket, "POST", resource, body, timeout=150.0)["done"])
+    return spelt(str(ask(paths.socket, "POST", resource, body, timeout=150.0)["done"]))

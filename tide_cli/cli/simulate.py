@@ -9,7 +9,7 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.output import print_json
-from tide_cli.cli.plan import read_machine, this_machine
+from tide_cli.cli.plan import MachineFile, another_machine_named, read_machine, this_machine
 from tide_cli.cli.setting_options import (
     CaptureSampleRate,
     ContextLength,
@@ -43,7 +43,7 @@ def _option(name: str, text: str, metavar: str | None = None, **how: Any) -> Any
 
 @app.command()
 def simulate(
-    inventory: Annotated[Path | None, path_option("--inventory", "Machine (JSON); else this one.", "FILE")] = None,
+    inventory: MachineFile = None,
     target: Target = None,
     workload: Annotated[
         Path | None, path_option("--workload", "Load as in a trace: timestamp_s, input_tokens, output_tokens.", "CSV")
@@ -107,10 +107,11 @@ def simulate(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """When would adaptation pay, how large must the spool be, which GPUs should train? Nothing is started.
+    """What adaptation would bring on a machine.
 
-    Policies, planner and the spool's arithmetic are those of an appliance; the GPUs, the traffic and how a draft learns
-    are models. docs/simulation.md says what they assume. Other settings count too, from the environment or --config.
+    When it pays, how large the spool must be, which GPUs should train; nothing is started. Policies, planner and the
+    spool's arithmetic are those of an appliance; the GPUs, the traffic and how a draft learns are models.
+    docs/simulation.md says what they assume. Other settings count too, from the environment or --config.
     """
     given = locals()
     from tide_cli.cli.simulate_view import simulated_as_dict, simulated_text
@@ -143,13 +144,14 @@ def simulate(
     )
     machine = read_machine(inventory) if inventory else this_machine(settings.paths)
     asked = question(settings, wanted, machine, options)
-    if write_spool:
-        import tempfile
+    with another_machine_named("simulate", inventory, settings.target):
+        if write_spool:
+            import tempfile
 
-        with tempfile.TemporaryDirectory(prefix="tide-simulate-") as folder:
-            answers = answer(asked, Path(folder) / "spool")
-    else:
-        answers = answer(asked)
+            with tempfile.TemporaryDirectory(prefix="tide-simulate-") as folder:
+                answers = answer(asked, Path(folder) / "spool")
+        else:
+            answers = answer(asked)
     if json:
         print_json(simulated_as_dict(asked, answers))
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tide_cli.cli.output import table_lines
+from tide_cli.printable import many
 from tide_cli.simulation.compare import Answers, Question, Simulated, promised
 from tide_cli.simulation.loop import Run
 
@@ -104,7 +105,7 @@ def _conclusions(question: Question, answers: Answers) -> Iterator[str]:
         busy = one.run.busy_seconds / one.run.seconds
         yield (
             f"{one.split.trains} trains {speed:,.0f} tokens/s and is busy {busy:.0%} of the time;"
-            f" {len(one.run.swaps)} drafts deployed, {len(one.run.finished):,} requests answered"
+            f" {many(len(one.run.swaps), 'draft')} deployed, {many(len(one.run.finished), 'request')} answered"
         )
         if one.payback.deficit:
             unit = "output tokens" if one.payback.unit == "tokens" else "seconds of waiting"

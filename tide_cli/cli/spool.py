@@ -13,10 +13,11 @@ import typer
 from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.signatures import with_options_of
-from tide_cli.cli.spool_options import as_row, filters, many, size_words, when
+from tide_cli.cli.spool_options import as_row, filters, size_words, when
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
+from tide_cli.printable import many, printable_lines
 
 if TYPE_CHECKING:
     from tide_cli.spool.reader import SpoolReader
@@ -32,7 +33,10 @@ _COLUMNS = (
 
 @spool_app.command("stat")
 def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Size, fill, samples and tokens by split and draft, ages, and what was dropped."""
+    """Size, fill, and what it holds.
+
+    Samples and tokens by split, draft and domain, ages, and what was dropped.
+    """
     from tide_cli.dashboard.words import duration
     from tide_cli.spool.figures import take_figures
 
@@ -79,10 +83,12 @@ def ls(
     rows = [as_row(info) for info in found[:newest]]
     if json:
         print_json(rows)
-    else:
+    elif rows:
         print_table(_COLUMNS, [_cells(row) for row in rows])
+    else:
+        print("no such samples")
     if len(found) > newest:
-        complain([f"{newest} of {len(found)} samples; --newest shows more"])
+        complain([f"{newest} of {many(len(found), 'sample')}; --newest shows more"])
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
@@ -134,7 +140,7 @@ def show(
     parts = {name: words.pop(name) for name in ("prompt", "answer") if name in words}
     print_table(("what", "figures"), list(words.items()))
     for name, part in parts.items():
-        print(f"\n--- {name}\n{part}")
+        print(f"\n--- {name}\n{printable_lines(part)}")
 
 
 def _text(paths: Paths, reader: SpoolReader, info: SampleInfo, wanted: str | None) -> dict[str, str]:
@@ -167,7 +173,10 @@ def _target(paths: Paths, name: str) -> str:
 
 @spool_app.command("verify")
 def verify(state_dir: StateDir = None, config: Config = None, json: Json = False) -> int:
-    """Read every sample against its checksum; exit code 1 if one is damaged."""
+    """Read every sample against its checksum.
+
+    Exit code 1 if one is damaged.
+    """
     from tide_cli.cli.progress import progress
     from tide_cli.spool.upkeep import verify as read_all
 

@@ -17,11 +17,12 @@ from tide_cli.cli.progress import progress
 from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool import spool_app
-from tide_cli.cli.spool_options import filters, many, parse_age, size_words
+from tide_cli.cli.spool_options import filters, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.folders import taken_back
 from tide_cli.paths import Paths
+from tide_cli.printable import many
 
 if TYPE_CHECKING:
     from tide_cli.spool.erase import Erased, Which
@@ -43,7 +44,10 @@ def _appliance_stopped(paths: Paths) -> Iterator[None]:
 
 @spool_app.command("repair")
 def repair(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Rebuild the index from the ring alone, and drop damaged samples; the appliance must not run."""
+    """Rebuild the index, and drop damaged samples.
+
+    From the ring alone; the appliance must not run.
+    """
     from tide_cli.spool.figures import read_ring
     from tide_cli.spool.upkeep import repair as rebuild
 
@@ -72,7 +76,10 @@ def export(
     json: Json = False,
     **chosen: Any,
 ) -> None:
-    """Write samples in SpecForge's offline format, for its trainer or for another machine's spool."""
+    """Write samples in SpecForge's offline format.
+
+    For its trainer, or for another machine's spool.
+    """
     from tide_cli.spool.export import export as write_out
     from tide_cli.spool.reader import SpoolReader
 
@@ -109,7 +116,10 @@ def import_(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Take an export up into the spool, or into a new one of --spool-size; the appliance must not run."""
+    """Take an export up into the spool.
+
+    Or into a new one of --spool-size; the appliance must not run.
+    """
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
     from tide_cli.supervisor.lock import already_runs, is_locked
     from tide_cli.supervisor.specs import spool_size as size_of
@@ -141,7 +151,7 @@ def import_(
 @spool_app.command("erase")
 def erase(
     samples: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]…", help="As `tide spool ls` gives them.", show_default=False)
+        list[int] | None, typer.Argument(metavar="ID", help="As `tide spool ls` gives them.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every sample.")] = False,
     older_than: Annotated[
@@ -153,7 +163,10 @@ def erase(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Overwrite samples with zeros, in the ring, its index and the reservoir; also while the appliance runs."""
+    """Overwrite samples with zeros.
+
+    In the ring, its index and the reservoir; also while the appliance runs.
+    """
     from tide_cli.spool.erase import Which
 
     if (bool(samples) + everything + (older_than is not None)) != 1:
@@ -188,8 +201,8 @@ def _confirmed(paths: Paths, which: Which) -> bool:
 
     with closing(SpoolIndex.open(paths.spool)) as index:
         infos = index.samples()
-    if not sys.stdin.isatty():
-        raise UsageError("this asks before it erases", remedy="pass --yes where nobody can answer")
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed
+        raise UsageError("this asks before it erases, and nobody can answer here", remedy="the same command with --yes")
     chosen = sum(which(info.id, info.created) for info in infos)
     question = f"Erase {chosen} of {many(len(infos), 'sample')}, and their copies in the reservoir, for good?"
     return typer.confirm(question, err=True)

@@ -79,11 +79,6 @@ def as_row(info: SampleInfo) -> dict[str, Any]:
     }
 
 
-def many(number: int, thing: str) -> str:
-    """(1, 'sample') -> '1 sample', (1200, 'sample') -> '1,200 samples'."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
 def size_words(size: float) -> str:
     """1536 -> '1.5 KiB'."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]

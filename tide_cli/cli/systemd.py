@@ -31,7 +31,7 @@ def systemd(
     user: Annotated[bool, typer.Option("--user", help="For your own manager: systemctl --user.")] = False,
     **options: Any,
 ) -> None:
-    """Print a systemd unit that runs `tide up` with the options given here."""
+    """Print a systemd unit: `tide up` with these options."""
     from tide_cli.supervisor.appliance import check_machine
     from tide_cli.supervisor.unit import render_unit
 

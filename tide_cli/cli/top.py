@@ -28,9 +28,9 @@ def top(
     ] = 5.0,
     json: Annotated[bool, typer.Option("--json", help="Without drawing: one status a line, as JSON.")] = False,
 ) -> None:
-    """Watch it live: load, acceptance length, training, drafts, devices, events. Leaving it ends nothing else.
+    """Watch it live; leaving it ends nothing else.
 
-    Without a terminal it prints lines.
+    Load, acceptance length, training, drafts, devices, events. Without a terminal it prints lines.
     """
     from tide_cli.dashboard.feed import Feed
     from tide_cli.dashboard.foreground import can_draw

@@ -16,6 +16,7 @@ from tide_cli.cli.output import print_json, print_table
 from tide_cli.cli.running import train_app
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 
 if TYPE_CHECKING:
     from tide_cli.training.record import CycleRecord
@@ -32,10 +33,10 @@ def train_replay(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Run a cycle again from what was recorded of it, and compare; nothing is published.
+    """Run a recorded cycle again, and compare.
 
-    Exit code 1 where it comes out differently though the seed is the same. It takes as long as the cycle did, and runs
-    beside an appliance or without one.
+    Nothing is published. Exit code 1 where it comes out differently though the seed is the same. It takes as long as
+    the cycle did, and runs beside an appliance or without one.
     """
     from tide_cli.cli.progress import progress
     from tide_cli.training.record import CycleRecord
@@ -46,7 +47,7 @@ def train_replay(
     argv += [f"--state={paths.training}", f"--spool={paths.spool}", f"--drafts={paths.drafts}"]
     if seed is not None:
         argv.append(f"--seed={seed}")
-    with progress(f"cycle {cycle}, {len(record.steps)} steps") as tick:
+    with progress(f"cycle {cycle}, {many(len(record.steps), 'step')}") as tick:
         found = _run(argv, _environment(record), tick)
     if json:
         print_json(found)

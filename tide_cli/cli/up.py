@@ -85,9 +85,10 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --detach: return when the engine answers.")] = False,
 ) -> int:
-    """Serve a model, learn from its traffic, and put every better draft into service.
+    """Serve a model and learn from its traffic.
 
-    Everything else that can be set stands in the settings file or the environment: `tide config`.
+    Every better draft is put into service. Everything else that can be set stands in the settings file or the
+    environment: `tide config`.
     """
     speculation = speculation_mode(speculation, no_speculation)
     if wait and not detach:
@@ -125,7 +126,7 @@ def foreground(workshop: Workshop) -> int:
                 print(f"serving at {supervisor.status()['address']}", flush=True)
 
     def on_close(words: str) -> None:
-        back = f"`tide top{_which(settings)}` opens it again, Ctrl-C ends the appliance"
+        back = "`tide top` opens it again, Ctrl-C ends the appliance"
         with suppress(OSError):  # the terminal may be gone as well
             complain([f"{words}; the appliance goes on here at {supervisor.status()['address']}", back])
 
@@ -161,16 +162,8 @@ def _detached(settings: Settings, wait: bool) -> int:
 
     process = start_detached(settings)
     status = wait_for(settings, process, enough)
-    which = _which(settings)
-    complain([f"detached, pid {status['pid']}; `tide ps{which}` shows it, `tide down{which}` ends it"])
+    complain([f"detached, pid {status['pid']}; `tide ps` shows it, `tide down` ends it"])
     if status["state"] != "READY":
-        complain([f"it answers when `tide ps{which}` says READY, usually after about a minute"])
+        complain(["it answers when `tide ps` says READY, usually after about a minute"])
     print(status["address"])
     return 0
-
-
-def _which(settings: Settings) -> str:
-    """What the other commands need to find this appliance: nothing where they would look there anyway."""
-    from tide_cli.cli.where import appliance_paths
-
-    return "" if appliance_paths(None).state == settings.state_dir else f" --state-dir {settings.state_dir}"

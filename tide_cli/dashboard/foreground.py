@@ -24,7 +24,11 @@ _RESET = "\x1b[?1049l\x1b[?25h\x1b[?2004l\x1b[?1004l\x1b[?1000l\x1b[?1003l\x1b[<
 def can_draw() -> bool:
     """Whether there is a terminal to draw on, to which this process is in the foreground."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
-    if not all(stream.isatty() for stream in streams) or os.environ.get("TERM") in (None, "", "dumb"):
+    if not all(stream is not None and stream.isatty() for stream in streams) or os.environ.get("TERM") in (
+        None,
+        "",
+        "dumb",
+    ):
         return False
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()

@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
+from tide_cli.hints import spelt
+
 STATE_STYLES = {
     "READY": "bold green",
     "DEGRADED": "bold yellow",
@@ -80,8 +82,8 @@ def bar(share: float | None, width: int) -> Text:
 
 
 def cleaned(text: str) -> str:
-    """Text of others on one line: without what would move the cursor or change colours."""
-    return _UNPRINTABLE.sub("", text.replace("\n", "; "))
+    """Text of others on one line: without what would move the cursor or change colours; hints are spelt out."""
+    return _UNPRINTABLE.sub("", spelt(text).replace("\n", "; "))
 
 
 def fitted(lines: Iterable[Text], width: int, height: int, ascii: bool) -> list[Text]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from tide_cli.printable import many
+
 DASH = "-"
 
 
@@ -20,6 +22,11 @@ def duration(seconds: float) -> str:
 def count(number: float | None) -> str:
     """12345 -> '12,345'."""
     return DASH if number is None else f"{int(number):,}"
+
+
+def counted(number: float | None, thing: str) -> str:
+    """(1, 'sample') -> '1 sample', (12345, 'token') -> '12,345 tokens'."""
+    return f"{DASH} {thing}s" if number is None else many(int(number), thing)
 
 
 def rate(number: float | None) -> str:

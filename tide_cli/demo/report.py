@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rich.table import Table
 
@@ -45,10 +46,12 @@ def as_json(result: DemoResult) -> str:
     )
 
 
-def _figures(measured: Measurement) -> dict[str, float]:
+def _figures(measured: Measurement) -> dict[str, Any]:
+    """kinds: acceptance length by kind of prompt, as in the table."""
     return {
         "acceptance_length": round(measured.acceptance_length, 4),
         "output_tok_s": round(measured.output_tok_s, 2),
+        "kinds": {name: round(length, 4) for name, length in measured.by_domain.items()},
     }
 
 

@@ -18,6 +18,7 @@ from tide_cli.demo.report import DemoResult
 from tide_cli.demo.screen import Screen
 from tide_cli.demo.traffic import Traffic
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 from tide_cli.workload.generator import generated_workload
 from tide_cli.workload.jsonl import file_workload
 from tide_cli.workload.prompt import Workload
@@ -108,7 +109,7 @@ class _Demo:
         status = self._wait_for_quiet()
         versions = self._versions[:1] + self._versions[-1:] if len(self._versions) > 1 else self._versions
         prompts = self._workload.measured
-        self._screen.phase(f"measuring {' and '.join(f'v{v:04d}' for v in versions)} on {len(prompts)} prompts")
+        self._screen.phase(f"measuring {' and '.join(f'v{v:04d}' for v in versions)} on {many(len(prompts), 'prompt')}")
         measured = compare(
             self._chat,
             self._appliance.use_draft,
@@ -139,7 +140,7 @@ class _Demo:
         """
         until = time.monotonic() + 60 * self._options.minutes
         self._screen.phase(
-            f"sending traffic, {self._options.concurrency} requests at a time, until a better draft is served "
+            f"sending traffic, {many(self._options.concurrency, 'request')} at a time, until a better draft is served "
             f"({self._options.minutes:g} minutes at most)"
         )
         self._sending = True

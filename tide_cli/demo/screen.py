@@ -15,6 +15,7 @@ from rich.text import Text
 from tide_cli.dashboard.status import render_status
 from tide_cli.dashboard.words import clock, count, duration
 from tide_cli.demo.traffic import TrafficFigures
+from tide_cli.printable import many
 
 _FIGURES_EVERY = 10.0  # seconds between two plain lines of figures
 _PANELS = ("engine", "speculation", "adaptation", "events")  # of the appliance below it
@@ -133,7 +134,7 @@ class PlainScreen(Screen):
 
 def traffic_words(figures: TrafficFigures) -> str:
     """The traffic in one line."""
-    words = [f"{count(figures.answered)} requests answered"]
+    words = [f"{many(figures.answered, 'request')} answered"]
     if figures.failed:
         words.append(f"{count(figures.failed)} failed ({figures.last_failure})")
     if figures.output_tok_s is not None:
@@ -146,7 +147,7 @@ def traffic_words(figures: TrafficFigures) -> str:
 def learning_words(status: dict[str, Any]) -> str:
     """Capture, training and served draft in one line."""
     captured, training = status["spool"].get("tokens", 0), status["training"]
-    words = f"{count(captured)} tokens captured"
+    words = f"{many(captured, 'token')} captured"
     if training["running"]:
         progress = training["progress"]
         words += ", training"

@@ -98,7 +98,7 @@ class EngineClient:
             raise TideError(
                 "the engine refused to erase samples",
                 why="it does not capture, or capture has stopped",
-                remedy="tide doctor; or tide down, and erase without an engine",
+                remedy="`tide doctor`; or `tide down`, and erase without an engine",
             )
         return wait_for_answer(folder, number, timeout)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tide_cli.hardware.inventory import NumaNode
+from tide_cli.printable import many
 
 _GIB = 2**30
 # Of a group's memory, what the kernel gives back when it is wanted: names in memory.stat of version 2 and of version 1.
@@ -62,7 +63,7 @@ def limited(nodes: Sequence[NumaNode], limits: Limits) -> tuple[tuple[NumaNode, 
         nodes = _shared_out(nodes, limits.memory_free, "memory_free")
     cores = [core for node in nodes for core in node.cores]
     if limits.cores is not None and limits.cores < len(cores):
-        words.append(f"the time of {limits.cores:.3g} of {len(cores)} cores")
+        words.append(f"the time of {limits.cores:.3g} of {many(len(cores), 'core')}")
         kept = set(cores[: max(1, math.floor(limits.cores))])
         nodes = [replace(node, cores=tuple(core for core in node.cores if core in kept)) for node in nodes]
     # the two figures are not of the same moment

@@ -15,6 +15,7 @@ Format, version 1, one JSON object:
     links      [{"gpus": [0, 1], "kind": "nvlink"}]: nvlink, xgmi, pcie (one switch or bridge), node, system
     disk_free  for the spool
     limits     texts that say what of the machine is withheld; a plan repeats them
+    source     texts that say where the figures come from; for readers alone
 
 Sizes are bytes, or text such as "80GiB". `capability` is NVIDIA's compute capability or AMD's architecture ("gfx942").
 Only version, nodes and the fields of the examples are required; null is the same as leaving a field out.
@@ -54,6 +55,7 @@ def read_inventory(text: str) -> Inventory:
         disk_free=fields.get("disk_free", _size, None),
         limits=fields.get("limits", _texts, ()),
     )
+    fields.get("source", _texts, ())
     fields.end(ignored=("version",))
     _check_nodes(inventory)
     _check_gpus(inventory.gpus)

@@ -9,6 +9,7 @@ from tide_cli.hardware.gpus import fast_pairs
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.memory import GIB, Part, total
 from tide_cli.hardware.wishes import Wishes
+from tide_cli.targets.shape import TargetShape
 
 
 def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], trainer: Gpu | None) -> list[str]:
@@ -37,6 +38,13 @@ def _use(pool: Sequence[Gpu], idle: Sequence[int]) -> str:
     if free := [gpu.index for gpu in pool if gpu.index in idle and gpu.memory_used < GIB]:
         return f": a second appliance could use them, `tide up --gpus {format_cores(free)} --port N --state-dir DIR`"
     return ""
+
+
+def float32_note(shape: TargetShape | None) -> str | None:
+    """Why a checkpoint takes twice its size on a CPU; None where it does not."""
+    if shape is None or shape.quantisation or shape.element_bytes != 2:
+        return None
+    return "on a CPU the weights are planned in float32: twice the checkpoint's size"
 
 
 def trainer_note(

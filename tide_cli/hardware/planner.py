@@ -30,7 +30,7 @@ from tide_cli.hardware.memory import (
     trainer_parts,
     whole_pages,
 )
-from tide_cli.hardware.notes import gpu_notes, trainer_note
+from tide_cli.hardware.notes import float32_note, gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
 from tide_cli.hardware.wishes import Wishes
@@ -193,7 +193,7 @@ def _on_cpu(
     training = trainer_parts(shape, draft, wishes, on_gpu=False) if draft and wishes.training else ()
     needed = (*engine, *training) if wishes.train_cores else engine
     if total(needed) > inventory.memory_free:
-        raise DoesNotFit(target, "in main memory", needed, inventory.memory_free)
+        raise DoesNotFit(target, "in main memory", needed, inventory.memory_free, float32_note(shape))
     if total(engine) + total(training) > inventory.memory_free:
         note = f"adaptation is off: the trainer needs {total(training) / GIB:.1f} GiB of main memory beside the engine"
         plan, training = _divided(inventory, (), None, False, [note], wishes), ()

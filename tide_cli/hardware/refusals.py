@@ -14,16 +14,17 @@ from tide_cli.targets.shape import DraftShape, TargetShape
 
 
 class DoesNotFit(UsageError):
-    """parts: what is needed in one place; free: bytes that are there."""
+    """parts: what is needed in one place; free: bytes that are there; note: what else explains them."""
 
-    def __init__(self, target: str, where: str, parts: Sequence[Part], free: int) -> None:
+    def __init__(self, target: str, where: str, parts: Sequence[Part], free: int, note: str | None = None) -> None:
         largest = sorted(parts, key=lambda part: -part.size)[:4]
         words = ", ".join(f"{part.name} {part.size / GIB:.1f}" for part in largest)
         lack = total(parts) - free
         missing = f"{lack / GIB:.1f} GiB" if lack >= GIB // 10 else f"{-(-lack // MIB)} MiB"
         super().__init__(
             f"{target} does not fit: {missing} are missing {where}",
-            why=f"needed are {total(parts) / GIB:.1f} GiB ({words}), free are {free / GIB:.1f}",
+            why=f"needed are {total(parts) / GIB:.1f} GiB ({words}), free are {free / GIB:.1f}"
+            + (f"; {note}" if note else ""),
             remedy="more memory, or fewer --max-running-requests",
         )
 

@@ -123,7 +123,7 @@ def wait_for_answer(folder: Path, number: int, timeout: float) -> Erased:
     fields = json.loads(path.read_text())
     path.unlink()
     if "error" in fields:
-        raise TideError("the engine could not erase the samples", why=fields["error"], remedy="tide down; then erase")
+        raise TideError("the engine could not erase the samples", why=fields["error"], remedy="`tide down`; then erase")
     ring = os.open(folder / RING_FILE, os.O_RDONLY)
     try:
         os.fsync(ring)

@@ -137,7 +137,7 @@ def _take_lock(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise TideError(f"another process writes the spool in {folder}", remedy="stop it first: tide down") from None
+        raise TideError(f"another process writes the spool in {folder}", remedy="stop it first: `tide down`") from None
     except BaseException:
         os.close(lock)
         raise

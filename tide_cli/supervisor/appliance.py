@@ -17,6 +17,7 @@ from tide_cli.errors import ExitCode, TideError, UsageError
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
+from tide_cli.printable import many
 from tide_cli.settings import Settings
 from tide_cli.supervisor.journal import event_line
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
@@ -81,7 +82,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             for note in workshop.plan.notes:
                 supervisor.note("plan", note)
             if found:
-                supervisor.note("leftovers", f"ended {len(found)} processes of a former appliance")
+                supervisor.note("leftovers", f"ended {many(len(found), 'process')} of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
             if settings.speculates and settings.capture:

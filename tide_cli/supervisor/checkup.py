@@ -19,6 +19,7 @@ from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
+from tide_cli.printable import many
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import ring_size
 from tide_cli.supervisor.leftovers import find_leftovers
@@ -79,7 +80,7 @@ def _package(name: str) -> Finding:
 
 
 def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
-    cores = f"{len(inventory.cores)} CPU cores ({format_cores(inventory.cores)})"
+    cores = f"{many(len(inventory.cores), 'CPU core')} ({format_cores(inventory.cores)})"
     gpus = ", ".join(f"GPU {gpu.index} {gpu.name} {gpu.memory / 2**30:.0f} GiB" for gpu in inventory.gpus)
     yield Finding("devices", True, "; ".join([cores, gpus or "no GPU", *inventory.limits]))
     try:
@@ -141,9 +142,9 @@ def _capture(settings: Settings, running: bool) -> Finding:
         return _from_error("capture", error)
     captures = [state["capture"] for state in states if state.get("capture")]
     if failures := [capture["failure"] for capture in captures if "failure" in capture]:
-        return Finding("capture", False, f"stopped: {failures[0]}", "mend that, then tide down and tide up")
+        return Finding("capture", False, f"stopped: {failures[0]}", "mend that, then `tide down` and `tide up`")
     spool = "no spool yet" if size is None else f"a spool of {size / 2**30:.1f} GiB"
-    stored = f", {captures[0]['samples']} samples stored so far" if captures else ""
+    stored = f", {many(captures[0]['samples'], 'sample')} stored so far" if captures else ""
     return Finding("capture", True, spool + stored)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.hints import spelt
 from tide_cli.printable import printable
 from tide_cli.regular_files import check_regular
 from tide_cli.supervisor.messages import CANCELLED
@@ -142,6 +143,6 @@ def _is_event(event: dict[str, Any]) -> bool:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """An event as one line of a log, in local time."""
+    """An event as one line of a log, in local time; hints are spelt out."""
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
-    return f"{moment} {printable(str(event['text']))}"
+    return f"{moment} {printable(spelt(str(event['text'])))}"

@@ -13,6 +13,7 @@ from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.lifecycle import State
@@ -53,7 +54,7 @@ from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.tickets import Tickets
 from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
-from tide_cli.telemetry.totals import held_out_samples
+from tide_cli.telemetry.totals import held_out_samples, spool_totals
 
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
@@ -91,8 +92,10 @@ class Supervisor:
     # --- orders, from any thread
 
     def status(self) -> dict[str, Any]:
-        """What `tide status --json` prints; made by the loop, at most a second old."""
-        return self._status
+        """What `tide status --json` prints; made by the loop, at most a second old. The spool's counters are of now: a
+        request that has just ended is expected among them."""
+        totals = spool_totals(self._paths.spool)
+        return self._status | ({"spool": {"fill": None} | self._status["spool"] | totals} if totals else {})
 
     def events(self, after: int, newest: int | None) -> list[dict[str, Any]]:
         """Rows of the events table in order of time."""
@@ -121,9 +124,10 @@ class Supervisor:
         """Start a training cycle. Raises TideError where none can begin, or its draft could not be judged."""
         held_out = held_out_samples(self._paths.spool)
         if self.core.trains and held_out < MINIMUM_SAMPLES:
+            found = many(held_out, "held-out sample")
             raise TideError(
                 "no training cycle has begun",
-                why=f"the spool has {held_out} held-out samples, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
+                why=f"the spool has {found}, and the gate needs {MINIMUM_SAMPLES} to judge a draft",
                 remedy="send some requests first",
             )
         return self._tickets.ask(TrainAsked, "no training cycle has begun")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
+from tide_cli.printable import many
 from tide_cli.targets.fetch import GIB, RemoteFile, fetch, missing_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def download(hub_id: str, revision: str | None, say: Callable[[str], None] = pri
 
     Raises TideError when the hub can't be reached, refuses, or does not know the id, and when the disk is too small.
     """
-    if (folder := _complete(hub_id, revision)) is not None:
+    if (folder := complete(hub_id, revision)) is not None:
         return folder
     with _explained(hub_id, revision):
         return _fetched(hub_id, revision, say)
@@ -50,7 +51,8 @@ def read_config(hub_id: str, revision: str | None) -> dict[str, Any]:
         raise TideError(f"config.json of {hub_id} is no JSON object", remedy="choose another") from None
 
 
-def _complete(hub_id: str, revision: str | None) -> Path | None:
+def complete(hub_id: str, revision: str | None) -> Path | None:
+    """The local folder of a hub checkpoint where all of it is here; the hub is not asked."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -95,7 +97,7 @@ def _fetched(hub_id: str, revision: str | None, say: Callable[[str], None]) -> P
     blobs = cache / repo_folder_name(repo_id=hub_id, repo_type="model") / "blobs"
     missing = missing_bytes(large, blobs)
     _check_disk(hub_id, missing, cache)
-    say(f"fetching {hub_id} at {commit}: {len(wanted)} files, {missing / GIB:.2f} GiB are missing")
+    say(f"fetching {hub_id} at {commit}: {many(len(wanted), 'file')}, {missing / GIB:.2f} GiB are missing")
     fetch(large, blobs, build_hf_headers(), say)
     names = [file.path for file in wanted]
     # by its own name, so that the client notes which commit that was

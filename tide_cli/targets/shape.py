@@ -68,6 +68,18 @@ class TargetShape:
     draft: DraftShape | None = None  # of the published draft; None: it has the target's own layer shape
 
     @property
+    def parameters(self) -> int:
+        """Weights of the target, from the bytes of its files: 4.25 bits for an MXFP4 expert's, else element_bytes."""
+        packed = self.layers * self.experts * 3 * self.hidden_size * self.expert_intermediate_size
+        packed = packed if self.quantisation == "mxfp4" else 0
+        return packed + (self.weight_bytes - packed * 17 // 32) // self.element_bytes
+
+    @property
+    def stored_as(self) -> str:
+        """The form of the weights on disk: 'mxfp4' or another quantisation, else 'bfloat16' or 'float32'."""
+        return self.quantisation or {2: "bfloat16", 4: "float32"}[self.element_bytes]
+
+    @property
     def usual_draft(self) -> DraftShape:
         """The draft the target is served with unless the user names another one."""
         return self.draft or DraftShape(

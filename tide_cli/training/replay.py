@@ -18,6 +18,7 @@ import torch
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft
 from tide_cli.errors import TideError
+from tide_cli.printable import many
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, kept_samples
 from tide_cli.spool.samples import Sample
@@ -64,7 +65,7 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
     with closing(SpoolReader.open(config.spool)) as reader:
         stored = _stored(config, reader)
         if missing := record.samples() - stored.keys():
-            raise _gone(record, f"{len(missing)} of its {len(record.samples())} samples are no longer stored")
+            raise _gone(record, f"{len(missing)} of its {many(len(record.samples()), 'sample')} are no longer stored")
         trainer, served = _begin(config, record)
         steps = list(record.steps)
         if seed is not None:

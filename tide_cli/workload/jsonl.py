@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import UsageError, reason
+from tide_cli.printable import many
 from tide_cli.workload.prompt import Prompt, Workload
 
-_TAKES = "--workload takes a JSONL file with OpenAI `messages`"
+_TAKES = "a workload is a JSONL file with OpenAI `messages`"
 _ROLES = ("system", "user", "assistant")
 _FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
 
@@ -29,7 +30,7 @@ def file_workload(path: Path, seed: int, measured: int) -> Workload:
     distinct = list(dict.fromkeys(prompts))
     if len(distinct) < _FEWEST:
         raise UsageError(
-            f"{path} holds {len(distinct)} different prompts",
+            f"{path} holds {many(len(distinct), 'different prompt')}",
             why="a quarter of them is kept for measuring",
             remedy=f"give at least {_FEWEST}",
         )

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from tide_cli.dashboard.view import LABEL, STATE_STYLES, View, bar, fitted, labelled, wrapped
-from tide_cli.dashboard.words import DASH, count, duration, length, percent, rate, version
+from tide_cli.dashboard.words import DASH, count, counted, duration, length, percent, rate, version
 
 _BAR = 12
 _NARROW = 48  # columns below which words are shorter
@@ -66,7 +66,7 @@ def _captured(view: View) -> str:
     spool = view.get("spool")
     if not spool:
         return "nothing yet" if spool is not None else DASH
-    return f"{count(spool.get('tokens'))} tokens in {count(spool.get('samples'))} samples"
+    return f"{counted(spool.get('tokens'), 'token')} in {counted(spool.get('samples'), 'sample')}"
 
 
 def _spool(view: View, width: int) -> list[Text | str]:
@@ -124,7 +124,7 @@ def _versions(view: View) -> list[Text]:
         live = view.get("live", "acceptance_length") if served else None
         text = Text(
             f"{version(row['version'])}{gain:>10}{length(row.get('acceptance_length')):>7}{length(live):>7}"
-            f"   {count(row.get('tokens'))} tokens",
+            f"   {counted(row.get('tokens'), 'token')}",
             "bold" if served else "",
         )
         if row.get("bad"):

@@ -51,8 +51,10 @@ def _place(row: Mapping[str, Any]) -> str:
 
 
 def _memory(row: Mapping[str, Any]) -> str:
+    """Of the whole device, whoever takes it: for cores that is the machine's main memory."""
     used = row.get("memory_used")
-    return DASH if used is None else f"{used / 2**30:.1f} of {gib(row.get('memory_total'))}"
+    whose = "main memory " if row.get("gpu") is None else ""
+    return DASH if used is None else f"{whose}{used / 2**30:.1f} of {gib(row.get('memory_total'))}"
 
 
 def _power(row: Mapping[str, Any]) -> str:
