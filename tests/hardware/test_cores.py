@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.cores import divide_cores, format_cores, parse_cores
+from tide_cli.hardware.core_division import divide_cores
+from tide_cli.hardware.cores import format_cores, parse_cores
 
 
 def divided(*nodes: range, training: bool = True, serve: str | None = None, train: str | None = None):

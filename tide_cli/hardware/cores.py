@@ -1,60 +1,10 @@
-"""CPU cores: their notation, and how engine and trainer share them."""
+"""CPU cores: their notation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tide_cli.errors import UsageError
-
-
-def divide_cores(
-    nodes: Sequence[Sequence[int]], *, training: bool, serve_cores: str | None, train_cores: str | None
-) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """Cores of the engine, cores of the trainer ((): it does not run), notes.
-
-    nodes: the cores of each NUMA node, those that should serve first. Whole nodes are given where there are several;
-    the cores of one node are halved, the larger half serves. What the user named stays as it is.
-    """
-    available = [core for node in nodes for core in node]
-    serve: Sequence[int] = named_cores("--serve-cores", serve_cores, available)
-    train: Sequence[int] = named_cores("--train-cores", train_cores, available)
-    if not training:
-        notes = ["--train-cores has no effect: nothing is trained"] if train_cores else []
-        return tuple(serve or sorted(available)), (), notes
-    if not serve and not train:
-        serve, train = _halves(nodes)
-    elif not serve or not train:
-        rest = sorted(set(available) - set(serve or train)) or sorted(available)
-        serve, train = serve or rest, train or rest
-    shared = set(serve) & set(train)
-    notes = [f"engine and trainer share core {format_cores(shared)}: both will be slower"] if shared else []
-    return tuple(serve), tuple(train), notes
-
-
-def _halves(nodes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """The first nodes until they hold half of the cores, and the others; a single node is cut."""
-    filled = [sorted(node) for node in nodes if node]
-    total = sum(len(node) for node in filled)
-    if len(filled) == 1:
-        cores, middle = filled[0], (total + 1) // 2
-        return (cores, cores) if total == 1 else (cores[:middle], cores[middle:])
-    serve = list(filled[0])
-    last = 1
-    while 2 * len(serve) < total and last < len(filled) - 1:
-        serve += filled[last]
-        last += 1
-    return sorted(serve), sorted(core for node in filled[last:] for core in node)
-
-
-def named_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple[int, ...]:
-    """The cores a user named with `flag`, () for None. Raises UsageError for malformed or foreign ones."""
-    cores = check_cores(flag, text)
-    if foreign := sorted(set(cores) - set(available)):
-        raise UsageError(
-            f"{flag}: core {format_cores(foreign)} is not available here",
-            remedy=f"choose from {format_cores(available)}",
-        )
-    return cores
 
 
 def check_cores(flag: str, text: str | None) -> tuple[int, ...]:

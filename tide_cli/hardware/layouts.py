@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.cores import divide_cores
+from tide_cli.hardware.core_division import cores_for
 from tide_cli.hardware.gpus import best_set, equal_groups, named_gpus, tensor_parallel_sizes, usable, useful_gpus
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.memory import Part, trainer_parts
@@ -94,20 +94,6 @@ def _rank(layout: Layout, inventory: Inventory, draft: DraftShape | None, wishes
         _, cores, _ = cores_for(inventory, layout.serve, wishes, training=True)
         return 1 if len(cores) * _WEIGHTS_OF_CORE >= draft.parameters else 3
     return 0 if layout.trainer == "own" else 2
-
-
-def cores_for(
-    inventory: Inventory, serve: Sequence[Gpu], wishes: Wishes, *, training: bool
-) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """As `divide_cores`: the engine's cores are on the nodes of its GPUs."""
-    near = {gpu.numa_node for gpu in serve}
-    nodes = sorted(inventory.nodes, key=lambda node: (node.number not in near, node.number))
-    return divide_cores(
-        [node.cores for node in nodes],
-        training=training,
-        serve_cores=wishes.serve_cores,
-        train_cores=wishes.train_cores,
-    )
 
 
 def _check_named(serve: tuple[Gpu, ...], wishes: Wishes, fits: Callable[[int], bool]) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tide_cli.errors import UsageError
+from tide_cli.hardware.core_division import cores_for
 from tide_cli.hardware.gpus import named_gpus, usable
 from tide_cli.hardware.inventory import Gpu, Inventory
-from tide_cli.hardware.layouts import Layout, cores_for, layouts
+from tide_cli.hardware.layouts import Layout, layouts
 from tide_cli.hardware.memory import (
     EARLY_PARTS,
     GIB,
