@@ -157,6 +157,9 @@ class Settings(BaseSettings):
     hang_timeout: float = Field(
         120.0, gt=0, le=_LONG, description="seconds without a token after which the engine is restarted"
     )
+    train_hang_timeout: float = Field(
+        600.0, gt=0, le=_LONG, description="seconds without a step of a working trainer after which it is restarted"
+    )
     restart_limit: int = Field(
         5, ge=1, le=_MANY, description="failures in a row after which a child is not started again"
     )

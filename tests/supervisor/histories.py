@@ -48,7 +48,7 @@ class History:
     """A core, and everything it has decided."""
 
     def __init__(self, steps: tuple[str, ...] = (), trains: bool = True, pool: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, POLICY), learning(pool=pool))
+        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, 300.0, POLICY), learning(pool=pool))
         self.now = 0.0
         self.notes: list[Note] = []
 

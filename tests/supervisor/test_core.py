@@ -355,6 +355,26 @@ def test_a_cycle_ends_with_the_trainer_and_the_next_one_counts_from_there() -> N
     assert history.tell(Totals({"tokens": 2500})) == [Tell({"cmd": "train", "served": 0})]
 
 
+def test_a_trainer_that_is_silent_at_its_work_is_started_anew() -> None:
+    history = History().serving()
+    assert history.core.next_deadline() is None  # it has nothing to do, and may be silent
+    history.tell(Totals({"tokens": 1000}), at=100)
+    assert history.core.next_deadline() == 400
+    history.tell(said("alive"), at=399)
+    history.tell(Tick(), at=400)
+    assert history.state(TRAINER) is State.READY
+    assert history.tell(Tick(), at=699) == [Kill(TRAINER)]
+    assert history.notes[-1].text == "the trainer does not work: not a step in 300 s"
+    history.tell(Exited(TRAINER, 1, -9), at=700)
+    assert history.state(TRAINER) is State.BACKOFF
+    assert history.tell(Tick(), at=701) == [Spawn(TRAINER, 2)]
+    assert history.state(ENGINE) is State.READY
+    history.tell(said("ready", generation=2), at=720)
+    assert history.tell(Totals({"tokens": 2500})) == [Tell({"cmd": "train", "served": 0})]
+    history.tell(said("cycle_end", generation=2, cycle=1, published=None), at=800)
+    assert history.core.next_deadline() is None
+
+
 def test_a_failed_cycle_is_over_and_the_next_one_waits_for_more_tokens() -> None:
     history = History().serving()
     history.tell(Totals({"tokens": 1000}))
@@ -615,7 +635,7 @@ MESSAGES = st.one_of(
     st.builds(Totals, st.fixed_dictionaries({"tokens": st.integers(0, 10**6)})),
     st.builds(
         said,
-        st.sampled_from(["ready", "progress", "gate", "published", "cycle_end", "pool", "error"]),
+        st.sampled_from(["ready", "progress", "alive", "gate", "published", "cycle_end", "pool", "error"]),
         st.integers(1, 5),
         version=st.integers(0, 9),
         parent=st.integers(0, 9),

@@ -171,6 +171,21 @@ def test_two_at_the_same_moment(appliance: ScriptedAppliance) -> None:
     nothing_is_left(winner)
 
 
+def test_a_trainer_that_hangs_at_its_work(appliance: ScriptedAppliance) -> None:
+    (appliance.folder / "hold").touch()
+    before = appliance.up("train_hang_timeout=2", "cycle_tokens=1000")["children"]
+    appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
+    appliance.store_samples(held_out=4, tokens=50)
+    assert ask(appliance.paths.socket, "POST", "/v1/train")["done"]
+    os.kill(before["trainer"]["pid"], signal.SIGSTOP)
+    after = appliance.until(lambda status: status["children"]["trainer"]["starts"] == 2)["children"]
+    assert after["engine"]["pid"] == before["engine"]["pid"]
+    [broken] = read_events(appliance.paths.database, newest=1, kind="broken")
+    assert broken["text"] == "the trainer does not work: not a step in 2 s"
+    assert appliance.end()[0] == 0
+    nothing_is_left(appliance)
+
+
 def test_a_clock_that_is_put_forward_and_back_by_a_day(appliance: ScriptedAppliance) -> None:
     status = appliance.up("hang_timeout=30")
     for day in ("86400", "-86400"):

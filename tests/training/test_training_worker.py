@@ -120,13 +120,15 @@ def test_a_life_of_cycles(
 
     made = target.samples(40)
     fill_spool(config, [replace(s, info=replace(s.info, domain=("even", "odd")[s.info.id % 2])) for s in made])
-    trained = 0
+    trained, seen = 0, set[str]()
     for _ in range(10):  # cycles go on from each other's weights until one passes
         worker.send(cmd="train", served=0)
         events = {event["event"]: event for event in worker.until("cycle_end")}
         trained += events["progress"]["tokens"]
+        seen |= set(events)
         if events["gate"]["passed"]:
             break
+    assert "alive" in seen
     assert events["progress"]["step"] > 0
     assert events["progress"]["tokens_s"] > 0
     gate = events["gate"]

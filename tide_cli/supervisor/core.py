@@ -87,7 +87,11 @@ class Core:
         actions = self._react(message, now) + self._deadlines(now)
         if self.stopping:
             return actions + self._finish_if_empty()
-        return actions + self.learning.pursue(self._ready_engine(), self._trainer_state() is State.READY, now)
+        trainer = self._ready_trainer()
+        actions += self.learning.pursue(self._ready_engine(), trainer is not None, now)
+        if trainer is not None:  # a deadline while it has something to do, renewed with all that it says
+            trainer.deadline = self.learning.silent_until(self.limits.train_hang_timeout)
+        return actions
 
     def _react(self, message: Message, now: float) -> list[Action]:
         match message:
@@ -245,6 +249,8 @@ class Core:
                 child.reason = f"not ready within {self.limits.start_timeout:.0f} s"
                 child.stopping(now, self.limits.stop_timeout)
                 actions.append(Terminate(child.name))
+            elif child.state is State.READY:
+                actions += give_up(child, f"not a step in {self.limits.train_hang_timeout:.0f} s", self.limits, now)
             elif child.state is State.STOPPING:
                 child.deadline = None
                 actions.append(Kill(child.name))
@@ -286,6 +292,6 @@ class Core:
         engine = self.children[ENGINE]
         return engine.generation if engine.state is State.READY else None
 
-    def _trainer_state(self) -> State | None:
+    def _ready_trainer(self) -> Child | None:
         trainer = self.children.get(TRAINER)
-        return trainer.state if trainer else None
+        return trainer if trainer and trainer.state is State.READY else None

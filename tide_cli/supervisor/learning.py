@@ -63,6 +63,7 @@ class Learning:
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._trigger = TriggerState(trained_at, cut=cut_short)
+        self._heard = 0.0  # when the trainer has begun, or said something about, what it does
         self._now_ticket: int | None = None
 
     @property
@@ -85,6 +86,10 @@ class Learning:
         """The monotonic second before which no cycle begins by itself."""
         return self._trigger.rests_until
 
+    def silent_until(self, patience: float) -> float | None:
+        """The monotonic second at which a trainer at work was silent for `patience` s; None where it does nothing."""
+        return None if self.doing is Doing.NOTHING else self._heard + patience
+
     def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
         """What is due now. engine: the generation of the engine where it is READY, else None."""
         if engine is None or self.serving.wish is not None:
@@ -97,12 +102,12 @@ class Learning:
         if not (trainer_ready and looked) or served is None or self.paused or self.doing is not Doing.NOTHING:
             return []
         if doubt is not None:
-            self._begin(Doing.COMPARISON)
+            self._begin(Doing.COMPARISON, now)
             return [self.serving.compare(doubt)]
         if self._pool_due and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due = False
-            self._begin(Doing.POOL)
+            self._begin(Doing.POOL, now)
             return [Tell({"cmd": "choose", "served": served})]
         total = self.totals.get("tokens", 0)
         decision = should_train(self._trigger, self.rules, total_tokens=total, now=now, requested=asked)
@@ -110,7 +115,7 @@ class Learning:
             return []
         data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": served}
         data["trigger"] = self._trigger.to_json()
-        self._begin(Doing.CYCLE)
+        self._begin(Doing.CYCLE, now)
         self._trigger = cycle_began(self._trigger, total_tokens=total, now=now)
         return [
             Tell({"cmd": "train", "served": served}),
@@ -118,13 +123,13 @@ class Learning:
             *self._answer(True, "a training cycle has begun"),
         ]
 
-    def _begin(self, work: Doing) -> None:
-        self.doing, self.progress = work, {}
+    def _begin(self, work: Doing, now: float) -> None:
+        self.doing, self.progress, self._heard = work, {}, now
 
     def _ended(self, now: float) -> Doing:
         """The trainer does nothing more; what it did."""
         work = self.doing
-        self._begin(Doing.NOTHING)
+        self._begin(Doing.NOTHING, now)
         if work is Doing.CYCLE:
             self._trigger = cycle_over(self._trigger, self.rules, now=now)
         return work
@@ -168,8 +173,10 @@ class Learning:
     def trainer_said(self, event: Mapping[str, Any], now: float) -> list[Action]:
         """One event of the trainer, `ready` excepted."""
         kind = event.get("event")
+        self._heard = now
         if kind == "progress":
             self.progress = event
+        if kind in ("progress", "alive"):
             return []
         if kind == "gate":
             self.last_gate = event

@@ -45,6 +45,7 @@ class Limits:
     start_timeout: float
     stop_timeout: float
     hang_timeout: float  # without a token, after which a running engine is ended
+    train_hang_timeout: float  # without a word, after which a trainer that has something to do is ended
     policy: RestartPolicy = field(default_factory=RestartPolicy)
 
 

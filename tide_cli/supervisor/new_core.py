@@ -34,6 +34,7 @@ def new_core(workshop: Workshop) -> Core:
         settings.start_timeout,
         settings.stop_timeout,
         settings.hang_timeout,
+        settings.train_hang_timeout,
         RestartPolicy(limit=settings.restart_limit),
     )
     trains = workshop.plan.train is not None  # the settings may ask for it where no device has room

@@ -2,8 +2,8 @@
 
 Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7, "among": [5]} (without `among`: any versions
 that were kept), {"cmd": "cancel"}, {"cmd": "stop"}.
-Events: ready, coverage, progress, gate, published, cycle_end, pool, error. stdout and stderr are the log. The end of
-stdin means that the supervisor is gone: the process ends.
+Events: ready, coverage, progress, alive, gate, published, cycle_end, pool, error. stdout and stderr are the log. The
+end of stdin means that the supervisor is gone: the process ends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tide_cli.training.config import TrainingConfig
 
 _Command = dict[str, Any]
 _STOP: _Command = {"cmd": "stop"}
+_ALIVE_SECONDS = 5.0  # between two signs of life while it works
 
 
 class Events:
@@ -33,6 +34,19 @@ class Events:
 
     def __call__(self, event: dict[str, Any]) -> None:
         self._file.write(json.dumps(event) + "\n")
+
+
+class SignsOfLife:
+    """`alive` events, every few seconds at most, from the places in the work where it is called."""
+
+    def __init__(self, events: Events) -> None:
+        self._events, self._last = events, 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._last >= _ALIVE_SECONDS:
+            self._last = now
+            self._events({"event": "alive"})
 
 
 class Inbox:
@@ -104,7 +118,13 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
     torch.set_num_threads(config.threads)
     from tide_cli.training.cycle import Cycles
 
-    cycles = Cycles(config, events, inbox.check)
+    alive = SignsOfLife(events)
+
+    def check() -> None:
+        alive()
+        inbox.check()
+
+    cycles = Cycles(config, events, check)
     events({"event": "ready", "seconds": round(time.monotonic() - started, 3)})
     while True:
         command = inbox.next()
