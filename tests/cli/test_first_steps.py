@@ -43,7 +43,7 @@ main(["plan", "--target", "gpt-oss-120b"])
     (again,) = re.findall(r"`tide (plan [^`]+)`", refused.stderr)
     assert all(name in refused.stderr for name in examples())
     planned = tide(*again.split())
-    assert (planned.returncode, "tensor parallel 4" in planned.stdout) == (0, True)
+    assert (planned.returncode, "tensor parallel 8" in planned.stdout) == (0, True)
     other = tide("plan", "--target", "gpt-oss-120b", "--inventory", machine)
     assert "--inventory" not in other.stderr  # which was given
 
