@@ -56,6 +56,39 @@ class Running:
         return {stat.pid for stat in find_family(self.mark, self.process.pid)}
 
 
+# a grandchild that has mapped a table of SGLang's, in a session of its own
+TABLE = """
+import os, subprocess, sys, time
+maps = "import mmap, sys, time; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 4096); print('up', flush=True)"
+child = subprocess.Popen(
+    [sys.executable, "-c", maps + "; time.sleep(600)", {table!r}], start_new_session=True, stdout=subprocess.PIPE
+)
+child.stdout.readline()
+os.write(int(sys.argv[1]), b'{{"event": "ready"}}\\n')
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["terminated", "killed", "crashed"])
+def test_the_tables_of_one_that_ends_on_its_way_up_are_removed(tmp_path: Path, end: str) -> None:
+    table = Path(f"/dev/shm/sglang_loads_{os.getpid():x}_{end}.shm")
+    table.write_bytes(bytes(4096))
+    try:
+        child = Running(tmp_path, TABLE.format(table=str(table)))
+        assert child.events.get(timeout=WITHIN) == {"event": "ready"}
+        match end:
+            case "terminated":
+                child.process.terminate()
+            case "killed":
+                child.process.kill()
+            case _:
+                os.kill(child.process.pid, signal.SIGKILL)
+        child.exit()
+        assert not table.exists()
+    finally:
+        table.unlink(missing_ok=True)
+
+
 def test_a_child_leads_its_own_session_on_its_own_cores(tmp_path: Path) -> None:
     code = "import os; print(os.getpid(), os.getsid(0), os.getpgid(0), *os.sched_getaffinity(0))"
     running = Running(tmp_path, code, talks=False)
