@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tide_cli.supervisor.family import Mark, find_family
+from tide_cli.supervisor.messages import TARGET, Exited, Message
 from tide_cli.supervisor.process import ChildProcess, ChildSpec
+from tide_cli.supervisor.processes import Processes
 from tide_cli.supervisor.procfs import process_stat
 
 WITHIN = 30.0  # seconds after which a test gives up waiting for an event
@@ -224,3 +227,12 @@ os.write(int(sys.argv[1]), b'[1]\\n"x"\\n{"event": "last"}\\n{"cut')
     assert running.exit()[0] == 0
     assert json.dumps(running.events.get(timeout=WITHIN)) == '{"event": "last"}'
     assert running.events.empty()
+
+
+def test_a_log_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "target.log"
+    log.mkdir()
+    spec = ChildSpec(argv=["true"], env={}, cores=[], log=log, mark=Mark.of(tmp_path, TARGET))
+    told: list[Message] = []
+    assert Processes(SimpleNamespace(spec=lambda child, served: spec), told.append).start(TARGET, 1, None) is None
+    assert told == [Exited(TARGET, 1, 1, f"{log}: it is a folder")]
