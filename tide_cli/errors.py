@@ -78,6 +78,8 @@ def reason(error: Exception) -> str:
         return f"{error.args[0]} is missing" if error.args else "a part is missing"
     if isinstance(error, TypeError | AttributeError | IndexError | EOFError):
         return "its contents are not what they should be"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
     if isinstance(error, OverflowError):
         return "a number in it is too large"
     if isinstance(error, SyntaxError):

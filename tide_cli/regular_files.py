@@ -5,8 +5,20 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+_LARGEST = 64 * 2**20  # bytes; a longer text is not what was meant, and a device has no end
+
 
 def check_regular(path: Path) -> None:
     """OSError where something is there that is no file: a pipe would be waited for. Nothing there is no error."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EISDIR if path.is_dir() else errno.EEXIST, "no file", str(path))
+
+
+def read_named(path: Path) -> str:
+    """The text of a file, a pipe or a device that a user has named. Raises OSError; ValueError where it is too long, or
+    no text."""
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"it has more than {_LARGEST // 2**20} MiB")
+    return content.decode()

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tide_cli.errors import UsageError, reason
 from tide_cli.paths import Paths, config_file, default_cache_dir, default_state_dir
+from tide_cli.regular_files import read_named
 from tide_cli.setting_values import MOST_RUNNING, host_name, parse_size, plain, refusal, shown, takes
 
 # Variables of TIDE's that are no settings: the settings file, what children inherit, the installer's, the tests'.
@@ -264,8 +265,7 @@ def _read_file(config: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(read_named(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"cannot read the settings file {path}", why=reason(error), remedy="mend it or pass --config FILE"

@@ -7,11 +7,12 @@ import os
 import pty
 import resource
 import socketserver
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -23,9 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spool"))
 
 from spool_traffic import LAYOUT, LONGEST
 
+from tide_cli.engine.client import EngineClient
+from tide_cli.errors import TideError
 from tide_cli.paths import Paths
+from tide_cli.spool.erase import Which, read_request
 from tide_cli.spool.erase import answer as answer_request
-from tide_cli.spool.erase import read_request
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import Reservoir
 from tide_cli.spool.writer import SpoolWriter
@@ -97,10 +100,10 @@ def test_many(state: Path, spool, which: str, left: list[int]) -> None:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """No file grows beyond a page, which SQLite's side files do; what is there can be overwritten."""
+def full_disk(limit: int = 4096) -> Iterator[None]:
+    """No file grows beyond `limit`, a page, which SQLite's side files do; what is there can be overwritten."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         yield
     finally:
@@ -119,6 +122,25 @@ def test_a_full_disk_does_not_hinder_it(state: Path, spool) -> None:
     assert (repaired.returncode, "free some space" in repaired.stderr) == (1, True)
     assert spool(state, "repair").stdout.startswith("the index was out of step; 0 samples added, 2 removed")
     assert ids(state) == [3]
+
+
+def test_an_index_that_can_be_opened_and_not_written_does_not_hinder_it(state: Path, spool) -> None:
+    held = sqlite3.connect(
+        state / "spool" / "index.db"
+    )  # SQLite's side files are there, as a killed engine leaves them
+    held.execute("select count(*) from sqlite_master").fetchall()
+    with closing(held), full_disk():
+        done = spool(state, "erase", 1, 2, "--yes")
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1), done.stderr
+    assert done.stdout.startswith("2 samples erased")
+    assert traces(state, 1) == traces(state, 2) == []
+
+
+def test_an_engine_that_cannot_be_asked(tmp_path: Path) -> None:
+    client = EngineClient("127.0.0.1", 9)
+    with full_disk(0), pytest.raises(TideError, match="could not be asked"):
+        client.erase(tmp_path, Which(everything=True))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

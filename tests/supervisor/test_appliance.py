@@ -15,7 +15,7 @@ from scripted_process import ROOT, ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
-from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome
+from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome, running_appliance
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events, read_served
@@ -317,6 +317,18 @@ def test_drafts_of_another_target_are_not_served(appliance: ScriptedAppliance) -
     publish(appliance.paths.drafts, None, appliance.folder / "scratch", target="other")
     assert appliance.start().wait(timeout=60) == 1
     assert "belongs to the target other" in read_outcome(appliance.paths)["reason"]
+
+
+@pytest.mark.parametrize("place", ["control.sock", "logs/supervisor.log", "run/children.json"])
+def test_something_else_in_the_place_of_a_file_is_the_reason_of_the_end(tmp_path: Path, place: str) -> None:
+    settings = scripted_settings(tmp_path, 31_997)
+    workshop = check_settings(settings)
+    (tmp_path / "state" / place / "kept").mkdir(parents=True)
+    with pytest.raises(TideError, match="cannot use"), running_appliance(workshop, lambda event: None):
+        pass
+    outcome = read_outcome(settings.paths)
+    assert outcome is not None
+    assert "cannot use" in outcome["reason"]
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tide_cli.supervisor.family import Mark, find_family
+from tide_cli.supervisor.messages import TARGET, Exited, Message
 from tide_cli.supervisor.process import ChildProcess, ChildSpec
+from tide_cli.supervisor.processes import Processes
 from tide_cli.supervisor.procfs import process_stat
 
 WITHIN = 30.0  # seconds after which a test gives up waiting for an event
@@ -54,6 +57,39 @@ class Running:
 
     def family(self) -> set[int]:
         return {stat.pid for stat in find_family(self.mark, self.process.pid)}
+
+
+# a grandchild that has mapped a table of SGLang's, in a session of its own
+TABLE = """
+import os, subprocess, sys, time
+maps = "import mmap, sys, time; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 4096); print('up', flush=True)"
+child = subprocess.Popen(
+    [sys.executable, "-c", maps + "; time.sleep(600)", {table!r}], start_new_session=True, stdout=subprocess.PIPE
+)
+child.stdout.readline()
+os.write(int(sys.argv[1]), b'{{"event": "ready"}}\\n')
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["terminated", "killed", "crashed"])
+def test_the_tables_of_one_that_ends_on_its_way_up_are_removed(tmp_path: Path, end: str) -> None:
+    table = Path(f"/dev/shm/sglang_loads_{os.getpid():x}_{end}.shm")
+    table.write_bytes(bytes(4096))
+    try:
+        child = Running(tmp_path, TABLE.format(table=str(table)))
+        assert child.events.get(timeout=WITHIN) == {"event": "ready"}
+        match end:
+            case "terminated":
+                child.process.terminate()
+            case "killed":
+                child.process.kill()
+            case _:
+                os.kill(child.process.pid, signal.SIGKILL)
+        child.exit()
+        assert not table.exists()
+    finally:
+        table.unlink(missing_ok=True)
 
 
 def test_a_child_leads_its_own_session_on_its_own_cores(tmp_path: Path) -> None:
@@ -191,3 +227,12 @@ os.write(int(sys.argv[1]), b'[1]\\n"x"\\n{"event": "last"}\\n{"cut')
     assert running.exit()[0] == 0
     assert json.dumps(running.events.get(timeout=WITHIN)) == '{"event": "last"}'
     assert running.events.empty()
+
+
+def test_a_log_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "target.log"
+    log.mkdir()
+    spec = ChildSpec(argv=["true"], env={}, cores=[], log=log, mark=Mark.of(tmp_path, TARGET))
+    told: list[Message] = []
+    assert Processes(SimpleNamespace(spec=lambda child, served: spec), told.append).start(TARGET, 1, None) is None
+    assert told == [Exited(TARGET, 1, 1, f"{log}: it is a folder")]

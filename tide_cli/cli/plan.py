@@ -32,6 +32,7 @@ from tide_cli.cli.setting_options import (
 )
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, path_option, settings_for
 from tide_cli.errors import UsageError, reason
+from tide_cli.regular_files import read_named
 
 if TYPE_CHECKING:
     from tide_cli.hardware.inventory import Inventory
@@ -131,8 +132,8 @@ def read_machine(named: Path) -> Inventory:
     from tide_cli.hardware.inventory_file import read_inventory
 
     try:
-        text = inventory_file(named).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_named(inventory_file(named))
+    except (OSError, ValueError) as error:
         remedy = f"`tide gpus --json` prints one; TIDE has {_EXAMPLES}"
         raise UsageError(f"cannot read the inventory {named}", why=reason(error), remedy=remedy) from None
     return read_inventory(text)

@@ -87,7 +87,14 @@ class EngineClient:
 
     def erase(self, folder: Path, which: Which, timeout: float = 600.0) -> Erased:
         """Erases stored samples of the spool in `folder`, which this engine holds. TideError where it does not."""
-        number = ask(folder, which)
+        try:
+            number = ask(folder, which)
+        except OSError as error:
+            raise TideError(
+                "the engine could not be asked to erase samples",
+                why=f"{folder}: {reason(error)}",
+                remedy="mend that; or `tide down`, and erase without an engine, which needs no room on the disk",
+            ) from None
         try:
             accepted = self.set_state(tide_erase=number)
         except httpx.HTTPError as error:

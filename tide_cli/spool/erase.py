@@ -16,10 +16,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
+
+if TYPE_CHECKING:
+    from tide_cli.spool.writer import SpoolWriter
 
 _ASK_AGAIN = 0.1  # seconds between two looks for the answer
 
@@ -67,17 +70,22 @@ def erase_offline(folder: Path, which: Which, say: Callable[[str], None] = lambd
         SpoolWriter.open, folder, layout, 0, run="erase", max_sample_tokens=layout.page_tokens, held_out_share=0
     )
     try:
-        writer = open_writer()
-    except TideError as error:
+        return _erase(open_writer(), folder, which)
+    except TideError as error:  # the index cannot be opened, or not be written
         if not is_full(error.__cause__):
             raise
         writer = open_writer(index_in_memory=True)
-        say(f"{error.why}: it keeps the figures, not the contents, of what is erased until it can be written again")
+        words = "it keeps the figures, not the contents, of what is erased until it can be written again"
+        say(f"its index: {reason(error.__cause__)}: {words}")
+        return _erase(writer, folder, which)
+
+
+def _erase(writer: SpoolWriter, folder: Path, which: Which) -> Erased:
     try:
         erased = writer.erase(which)
         writer.sync()
     except (OSError, sqlite3.Error) as error:
-        raise TideError(f"the spool in {folder} is not erased", why=reason(error), remedy="try again") from None
+        raise TideError(f"the spool in {folder} is not erased", why=reason(error), remedy="try again") from error
     finally:
         writer.close()
     return erased
@@ -139,7 +147,11 @@ def withdraw(folder: Path, number: int) -> None:
 
 def _write(path: Path, fields: dict[str, Any]) -> None:
     unfinished = path.with_suffix(".new")
-    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file, "w") as stream:
-        json.dump(fields, stream)
-    os.replace(unfinished, path)
+    try:
+        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "w") as stream:
+            json.dump(fields, stream)
+        os.replace(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise

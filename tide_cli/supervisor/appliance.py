@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
-from tide_cli.errors import ExitCode, TideError, UsageError
+from tide_cli.errors import ExitCode, TideError, UsageError, reason
 from tide_cli.hardware.plan_settings import plan_for, target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
@@ -92,9 +92,10 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             yield supervisor
             core = supervisor.core
             write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
-    except TideError as error:
-        write_outcome(paths, int(error.exit_code), "\n".join(error.lines()))
-        raise
+    except (TideError, OSError) as error:  # something else may be in the place of each file that is made here
+        refused = error if isinstance(error, TideError) else _cannot_use(paths, error)
+        write_outcome(paths, int(refused.exit_code), "\n".join(refused.lines()))
+        raise refused from None
     finally:
         shutil.rmtree(paths.scratch, ignore_errors=True)
         lock.release()
@@ -183,6 +184,11 @@ def outcome_error(outcome: dict[str, Any]) -> TideError:
     kind = UsageError if outcome.get("code") == ExitCode.USAGE else TideError
     remedy = "; ".join(rest) or "`tide logs engine` and `tide logs supervisor` say more"
     return kind(first, remedy=remedy, excerpt=outcome.get("excerpt", ()))
+
+
+def _cannot_use(paths: Paths, error: OSError) -> TideError:
+    place = paths.state if error.filename is None else os.fsdecode(error.filename)
+    return TideError(f"cannot use {place}", why=reason(error), remedy="mend that, or pass --state-dir")
 
 
 def _holder(settings: Settings) -> dict[str, Any]:

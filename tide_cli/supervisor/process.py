@@ -108,9 +108,8 @@ class ChildProcess:
 
         And what is to be removed when they have ended: while they run, their maps tell which shared memory is theirs.
         """
-        family = self._family()
-        self.load_tables |= load_tables(stat.pid for stat in family)
-        for stat in family:
+        self._note_tables()
+        for stat in self._family():
             if title := sglang_title(stat.pid):
                 self._parts[stat.pid] = stat, title
 
@@ -127,18 +126,25 @@ class ChildProcess:
 
     def terminate(self) -> None:
         """TERM to the child itself: it ends its own descendants in order, or they are ended after it."""
+        self._note_tables()
         if self._popen.returncode is None:
             self._popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """KILL to the whole family."""
+        self._note_tables()
         send(self._family(), signal.SIGKILL)
+
+    def _note_tables(self) -> None:
+        """One that ends on the way up has not been asked for its parts."""
+        self.load_tables = self.load_tables | load_tables(stat.pid for stat in self._family())  # other threads read it
 
     def _family(self) -> list[ProcessStat]:
         return find_family(self._spec.mark, self.pid)
 
     def _watch(self, reader: threading.Thread | None) -> None:
         code = self._popen.wait()
+        self._note_tables()  # of descendants that have not ended yet
         if not end_family(self._family, grace=_STRAGGLERS_GRACE):
             remove_tables(self.load_tables)
         if reader is not None:

@@ -44,7 +44,8 @@ class Processes:
             process = ChildProcess(spec, on_exit, on_event)
         except (TideError, OSError) as error:
             self._running.pop(child, None)
-            words = "\n".join(error.lines()) if isinstance(error, TideError) else reason(error)
+            place = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            words = "\n".join(error.lines()) if isinstance(error, TideError) else place + reason(error)
             self._put(Exited(child, generation, 1, words))
             return None
         self._running[child] = process

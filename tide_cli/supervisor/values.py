@@ -13,6 +13,7 @@ from tide_cli.hardware.gpus import check_gpus
 from tide_cli.json_files import read_object
 from tide_cli.paths import checked
 from tide_cli.settings import Settings
+from tide_cli.spool.layout import RowLayout
 from tide_cli.targets import Target, resolve_target
 
 
@@ -22,6 +23,8 @@ def check_values(settings: Settings) -> Target:
     target = resolve_target(settings.target, settings.paths)
     _check_draft(settings.draft, target)
     captures = settings.speculates and settings.capture
+    if captures and settings.spool_size is not None:
+        _check_spool_size(settings.spool_size, settings.max_sample_tokens, target)
     check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
     for flag, text in (
         ("--gpus", settings.gpus),
@@ -34,6 +37,21 @@ def check_values(settings: Settings) -> Target:
     if settings.metrics_port == settings.port:
         raise UsageError(f"metrics_port {settings.metrics_port} is the engine's --port", remedy="choose another")
     return target
+
+
+def _check_spool_size(size: int, max_sample_tokens: int, target: Target) -> None:
+    """A ring must hold one sample, which can be told where the target's shape is known."""
+    facts = _facts(target)
+    if facts is None or not isinstance(facts.hidden_size, int) or facts.hidden_size < 1:
+        return
+    layout = RowLayout(hidden_size=facts.hidden_size, target=target.name)
+    needed = layout.pages_for(max_sample_tokens)
+    if layout.pages_in(size) < needed:
+        raise UsageError(
+            f"a spool of {size} bytes is too small",
+            why=f"one sample of {max_sample_tokens} tokens takes {layout.size_for(needed)} bytes",
+            remedy="ask for more with --spool-size, or store nothing with --no-capture",
+        )
 
 
 def _check_draft(draft: str | None, target: Target) -> None:
