@@ -70,7 +70,9 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 @with_options_of(filters)
 def export(
     folder: Annotated[Path, path_argument("Where to; empty, or not there yet.")],
-    newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
+    newest: Annotated[
+        int | None, typer.Option("--newest", "-n", min=1, max=2**31, help="At most so many, the newest.")
+    ] = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -115,7 +117,7 @@ def import_(
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Take an export up into the spool.
 
     Or into a new one of --spool-size; the appliance must not run.
@@ -146,6 +148,7 @@ def import_(
         print(f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')} imported; {done.known} were already there")
     if done.dropped:
         complain([f"{many(done.dropped, 'sample')} could not be stored", "`tide spool stat` counts them by cause"])
+    return int(bool(done.dropped))
 
 
 @spool_app.command("erase")

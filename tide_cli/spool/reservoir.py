@@ -142,14 +142,17 @@ class Reservoir:
 
 
 def kept_samples(folder: Path) -> list[StoredSample]:
-    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over."""
+    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over.
+
+    OSError where the folder cannot be read.
+    """
     found = [(path, _info(path)) for path in _files(folder, _SUFFIX)]
     # a size that nobody needs is not asked for: the trainer may remove a file at any moment
     return [StoredSample(path.stem, path, 0, info) for path, info in found if info is not None]
 
 
 def damaged_files(folder: Path, tick: Callable[[], None]) -> tuple[int, list[Path]]:
-    """How many kept samples are sound, and the files of the others, by name; tick: called after each file."""
+    """How many kept samples are sound, and the files of the others, by name; tick: called after each file. OSError."""
     good, damaged = 0, []
     for path in _files(folder, _SUFFIX):
         info = _info(path)
@@ -203,8 +206,16 @@ def _is_sound(info: SampleInfo, tokens: Tensor, loss_mask: Tensor, aux: Tensor, 
 
 
 def _files(folder: Path, suffix: str) -> list[Path]:
-    """By name; what else stands there is not the reservoir's: a pipe would be waited for, a link leads elsewhere."""
-    return sorted(path for path in folder.glob("*" + suffix) if path.is_file() and not path.is_symlink())
+    """By name; what else stands there is not the reservoir's: a pipe would be waited for, a link leads elsewhere.
+
+    OSError where the folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)  # glob() passes over what it may not read
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    paths = sorted(folder / name for name in names if name.endswith(suffix))
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def _stored(path: Path) -> StoredSample | None:
