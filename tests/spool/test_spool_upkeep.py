@@ -165,3 +165,15 @@ def test_a_time_that_is_none_is_damage(filled, folder, created):
     found = verify(folder, ignore)
     assert (found.good, found.malformed, found.astray) == (3, 1, 0)
     assert repair(folder, ignore).samples == 4
+
+
+@pytest.mark.parametrize("created", [float("nan"), 1e300, -1.0])
+def test_a_time_in_the_ring_that_is_none_is_damage(filled, folder, open_reader, created):
+    (info,) = [info for info in open_reader().samples() if info.id == filled[0]]
+    ring = Ring.open(folder, writable=True)
+    ring.table["created"][info.pages[-1]] = created
+    ring.close()
+    assert verify(folder, ignore).astray == 1
+    assert repair(folder, ignore).samples == 3
+    found = verify(folder, ignore)
+    assert (found.good, found.malformed, found.astray) == (3, 0, 0)
