@@ -22,6 +22,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import json_object
+from tide_cli.spool.index import HIGHEST_ID, LATEST
 from tide_cli.spool.ring import checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
 
@@ -60,7 +62,11 @@ class StoredSample:
         try:
             with safe_open(self.path, "np") as file:
                 tokens, generated = file.get_tensor("tokens"), file.get_tensor("loss_mask")
-        except (OSError, SafetensorError):
+        except (OSError, SafetensorError, TypeError, AttributeError):  # the latter: a type that numpy has not
+            return None
+        if (tokens.dtype, generated.dtype) != (np.int64, np.bool_) or not tokens.shape == generated.shape == (
+            self.info.tokens,
+        ):
             return None
         return tokens[generated] if self.path.exists() else None
 
@@ -231,7 +237,25 @@ def _info(path: Path) -> SampleInfo | None:
     """What a file says of its sample; None where it cannot be read."""
     try:
         with safe_open(path, "np") as file:
-            info = json.loads(file.metadata()["info"])
-        return SampleInfo(**{**info, "pages": (), "generations": ()})
+            read = json_object(file.metadata()["info"])
+        info = SampleInfo(**{**read, "pages": (), "generations": ()})
+        return info if _is_possible(info) else None
     except (SafetensorError, FileNotFoundError, KeyError, TypeError, ValueError):
         return None
+
+
+def _is_possible(info: SampleInfo) -> bool:
+    """Whether each figure is one that a ring can hold."""
+    counts = (info.tokens, info.prompt_tokens, info.prefix_missing, info.verify_steps, info.accepted)
+    return (
+        all(type(count) is int and 0 <= count < 2**32 for count in (*counts, info.checksum, info.cut, info.reused))
+        and type(info.id) is int
+        and 0 < info.id <= HIGHEST_ID
+        and type(info.created) is float
+        and 0 <= info.created < LATEST
+        and type(info.draft_version) is int
+        and -(2**31) <= info.draft_version < 2**31
+        and type(info.run) is type(info.domain) is str
+        and info.split in ("train", "held_out")
+        and type(info.times_trained) is int
+    )
