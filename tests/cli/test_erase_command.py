@@ -262,5 +262,7 @@ def test_an_engine_that_does_not_answer(state: Path, spool) -> None:
     done = spool(state, "erase", "--all", "--yes")
     writer.close()
     assert done.returncode == 3
+    assert "another process writes the spool" in done.stderr
+    assert "try again when it is done" in done.stderr
     assert ids(state) == [3, 2, 1]
     assert not list((state / "spool").glob("erase-*"))

@@ -22,7 +22,7 @@ from tide_cli.spool.ring import Ring
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.supervisor.lock import StateLock
 
-KEPT = {"kept": 0, "kept_damaged": []}
+KEPT = {"astray": 0, "kept": 0, "kept_damaged": []}
 
 
 @pytest.fixture
@@ -273,3 +273,26 @@ print([name for name in ("torch", "transformers", "sglang") if name in sys.modul
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["export", "OUT", "--newest", "9" * 25], ["show", "--", "-" + "9" * 25]])
+def test_numbers_that_no_index_takes_are_wrong_usage(state: Path, tmp_path: Path, spool, arguments: list[str]) -> None:
+    refused = spool(state, *(str(tmp_path / "out") if argument == "OUT" else argument for argument in arguments))
+    assert refused.returncode == 2
+    assert "it takes numbers" in refused.stderr
+
+
+def test_two_commands_that_change_the_spool(state: Path, spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tide_cli.spool import upkeep
+
+    met, repair = [], upkeep.repair
+
+    def beside(*arguments: object) -> object:
+        met.append(spool(state, "repair"))
+        return repair(*arguments)
+
+    monkeypatch.setattr(upkeep, "repair", beside)
+    assert spool(state, "repair").returncode == 0
+    assert met[0].returncode == 1
+    assert f"`tide spool repair --state-dir {state}` is at work on" in met[0].stderr
+    assert "try again when it is done" in met[0].stderr

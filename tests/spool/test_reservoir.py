@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from safetensors.torch import save_file
 from spool_traffic import bits, states, token_ids
 
 from tide_cli.errors import TideError
-from tide_cli.spool.reservoir import Reservoir
+from tide_cli.spool.reservoir import Reservoir, damaged_files, erase_kept, kept_samples
 from tide_cli.spool.ring import checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
 
@@ -156,3 +159,66 @@ def test_a_folder_that_is_a_file(tmp_path: Path):
     (tmp_path / "r").write_text("")
     with pytest.raises(TideError, match="cannot be used"):
         Reservoir(tmp_path / "r", 2**20, seed=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created": "x"},
+        {"created": float("inf")},
+        {"created": 7},
+        {"tokens": None},
+        {"run": 5},
+        {"domain": None},
+        {"id": -1},
+        {"id": 2**70},
+        {"prompt_tokens": -1},
+        {"draft_version": 2**40},
+        {"split": ["train"]},
+    ],
+)
+def test_figures_that_cannot_be_are_damage(tmp_path: Path, change: dict[str, Any]):
+    path = rewritten(tmp_path / "r", lambda info, tensors: info.update(change))
+    assert kept_samples(tmp_path / "r") == []
+    assert damaged_files(tmp_path / "r", lambda: None) == (0, [path])
+    assert erase_kept(tmp_path / "r", lambda sample, created: created < 0) == 1
+    assert list((tmp_path / "r").iterdir()) == []
+
+
+def test_figures_nested_without_end_are_damage(tmp_path: Path):
+    path = rewritten(tmp_path / "r", lambda info, tensors: None, text="[" * 100_000)
+    assert kept_samples(tmp_path / "r") == []
+    assert damaged_files(tmp_path / "r", lambda: None) == (0, [path])
+    assert Reservoir(tmp_path / "r", 2**20, seed=0).samples() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokens": torch.zeros(10)},
+        {"tokens": torch.zeros(80, dtype=torch.int64)},
+        {"tokens": torch.zeros(2, 5, dtype=torch.int64)},
+        {"tokens": torch.zeros(10, dtype=torch.bfloat16)},
+        {"loss_mask": torch.zeros(10, dtype=torch.int64)},
+        {"loss_mask": torch.zeros(2, 5, dtype=torch.bool)},
+        {"loss_mask": torch.zeros(10, dtype=torch.float8_e4m3fn)},
+    ],
+)
+def test_no_tokens_from_other_tensors(tmp_path: Path, change: dict[str, torch.Tensor]):
+    rewritten(tmp_path / "r", lambda info, tensors: tensors.update(change))
+    (kept,) = kept_samples(tmp_path / "r")
+    assert kept.generated_tokens() is None
+    assert kept.read() is None
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any], dict[str, torch.Tensor]], None], text: str = "") -> Path:
+    """The file of a reservoir with one sample, changed; text: in place of its figures."""
+    reservoir = Reservoir(folder, 2**20, seed=0)
+    reservoir.offer(sample(5))
+    (kept,) = reservoir.samples()
+    with safe_open(kept.path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dictionary
+        info = json.loads(file.metadata()["info"])
+    change(info, tensors)
+    save_file(tensors, kept.path, metadata={"info": text or json.dumps(info)})
+    return kept.path

@@ -177,3 +177,13 @@ def test_another_format_is_refused_with_the_way_out(tmp_path: Path):
             opening(tmp_path / "spool")
         assert "format 1" in caught.value.why
         assert "delete" in caught.value.remedy
+
+
+def test_a_header_without_pages(tmp_path: Path):
+    open_writer(tmp_path).close()
+    with (tmp_path / "ring.bin").open("r+b") as ring:
+        ring.write(LAYOUT.header(0))
+        ring.truncate(LAYOUT.regions(0).size)
+    with pytest.raises(TideError, match="is not a usable spool") as caught:
+        SpoolReader.open(tmp_path)
+    assert caught.value.why == "it has no pages"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,9 @@ from spool_traffic import LAYOUT, is_of, prefix_rows
 
 from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased, Which, answer, ask, erase_offline, read_request, wait_for_answer
-from tide_cli.spool.reservoir import Reservoir, erase_kept
+from tide_cli.spool.recovery import scan
+from tide_cli.spool.reservoir import Reservoir, damaged_files, erase_kept
+from tide_cli.spool.ring import Ring
 from tide_cli.spool.writer import SpoolWriter
 
 SECRET = [*b"the secret prompt of a user"]
@@ -167,3 +170,121 @@ def test_the_reservoir_is_erased_under_the_trainers_hands(open_writer, open_read
     assert sorted(entry.info.id for entry in reservoir.samples()) == [2, 3]
     assert all(is_of(entry.read(), texts[entry.info.id]) for entry in reservoir.samples())
     assert reservoir.size_bytes == sum(path.stat().st_size for path in (tmp_path / "r").iterdir())
+
+
+@pytest.mark.parametrize("region", ["aux", "final"])
+def test_what_a_kill_leaves_of_an_erasing_is_erased_by_the_next(open_writer, folder, region):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    killed_at(writer, region)
+    with pytest.raises(Killed):
+        writer.erase(Which(everything=True))
+    writer.close()
+    assert traces(folder, SECRET)
+    erase_offline(folder, Which(everything=True))
+    assert everything_zero(folder)
+
+
+@pytest.mark.parametrize("region", ["aux", "final", "checks"])
+@pytest.mark.parametrize("rows", [1, 27])
+def test_what_a_kill_leaves_of_a_running_request_is_erased(open_writer, folder, region, rows):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    aux, final = prefix_rows(SECRET)
+    killed_at(writer, region)
+    with pytest.raises(Killed):
+        writer.put_rows("r", 0, aux[:rows], final[:rows])
+    writer.close()
+    erase_offline(folder, Which(everything=True))
+    assert everything_zero(folder)
+
+
+def test_the_age_decides_what_expires_whatever_the_order(open_writer, folder, monkeypatch: pytest.MonkeyPatch):
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    writer = open_writer(pages=40, max_sample_tokens=64, retention_seconds=100.0)
+    ahead = talk(writer, [1, 2, 3, 4])
+    now -= 1000  # the clock is set right
+    talk(writer, SECRET)
+    now += 200
+    last = talk(writer, [5, 6, 7, 8])
+    while writer.wipe(2**20):
+        pass
+    assert traces(folder, SECRET) == 0
+    monkeypatch.undo()
+    writer.close()
+    assert sorted(info.id for info in scan(Ring.open(folder))) == [ahead, last]
+
+
+def test_many_samples_come_and_go_before_one_expires(open_writer, monkeypatch: pytest.MonkeyPatch):
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    writer = open_writer(pages=12, retention_seconds=1e6)
+    for number in range(300):
+        talk(writer, [number, 2, 3, 4])
+        now += 1
+    assert len(writer._finished._by_age) < 100
+    now += 1e6
+    writer.expire()
+    assert writer.fill == 0
+
+
+def test_what_aborted_requests_have_left_expires_too(open_writer, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64, retention_seconds=100.0)
+    aux, final = prefix_rows(SECRET)
+    writer.put_rows("gone", 0, aux, final, SECRET)
+    writer.abort("gone")
+    writer.expire()
+    while writer.wipe(2**20):
+        pass
+    assert everything_zero(folder)
+
+
+def test_half_a_file_of_the_reservoir_is_erased_too(open_writer, open_reader, tmp_path: Path):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    reader, reservoir = open_reader(), Reservoir(tmp_path / "r", 2**20, seed=0)
+    reservoir.offer(reader.read(reader.samples()[0]))
+    (entry,) = reservoir.samples()
+    half = entry.path.with_suffix(".new")
+    half.write_bytes(entry.path.read_bytes()[:-1])
+    entry.path.rename(entry.path.with_name("whole.new"))
+    assert traces(tmp_path / "r", SECRET)
+    assert erase_kept(tmp_path / "r", Which(ids=(1,))) == 2
+    assert not list((tmp_path / "r").iterdir())
+
+
+def test_what_is_no_file_of_the_reservoir_is_left_alone(tmp_path: Path):
+    folder, mine = tmp_path / "r", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_bytes(b"mine")
+    os.mkfifo(folder / "pipe.safetensors")
+    (folder / "folder.safetensors").mkdir()
+    (folder / "link.safetensors").symlink_to(mine)
+    assert erase_kept(folder, Which(everything=True)) == 0
+    assert damaged_files(folder, lambda: None) == (0, [])
+    assert Reservoir(folder, 2**20, seed=0).samples() == []
+    assert mine.read_bytes() == b"mine"
+
+
+class Killed(Exception):
+    pass
+
+
+class _Deadly:
+    """An array that nobody lives to write to."""
+
+    def __setitem__(self, where: object, what: object) -> None:
+        raise Killed
+
+
+def killed_at(writer: SpoolWriter, region: str) -> None:
+    """From now on writing to a region of the ring is what a kill at this moment is: nothing more happens."""
+    setattr(writer._ring, region, _Deadly())
+
+
+def everything_zero(folder: Path) -> bool:
+    """Whether no row, no token and no check is left in a ring that holds nothing."""
+    ring = Ring.open(folder)
+    regions = [getattr(ring, name).any() for name in ("tokens", "checks", "aux", "final")]
+    ring.close()
+    return not any(regions)

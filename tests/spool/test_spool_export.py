@@ -130,6 +130,25 @@ def test_samples_overwritten_or_damaged_are_left_out(open_writer, open_reader, s
     assert len(files(tmp_path / "export")) == 1
 
 
+def test_where_nothing_can_be_read_there_is_no_export(open_writer, open_reader, store, tmp_path):
+    writer, reader = open_writer(), open_reader()
+    store(writer, seed=1, length=12)
+    writer._ring.aux[:] ^= 1
+    with pytest.raises(TideError, match="not one of the samples could be read"):
+        export(reader, reader.samples(), tmp_path / "export", ignore)
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_ring_that_is_cut_short_is_not_blamed_on_the_export(open_writer, open_reader, store, tmp_path, folder):
+    store(open_writer(), seed=1, length=12)
+    reader = open_reader()
+    os.truncate(folder / "ring.bin", 4096)
+    with pytest.raises(TideError, match=r"the spool folder .* cannot be used") as caught:
+        export(reader, reader.samples(), tmp_path / "export", ignore)
+    assert "was cut to 4096" in caught.value.why
+    assert not (tmp_path / "export").exists()
+
+
 def take(exported: Path, spool: Path, *, size: int = SIZE, overwrite: bool = False):
     found = read_export(exported)
     check_export(found, ignore)
@@ -238,6 +257,7 @@ def change_manifest(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda m: m["samples"][0].update(created=1e300), "created is 1e+300"),
         (lambda m: m["samples"][0].update(accepted=10**30), "accepted is 1000"),
         (lambda m: m["samples"][0].update(run="r" * 1000), "run is '" + "r" * 59 + "…'"),
+        (lambda m: m["samples"][0].update(prefix_missing=2**30, prompt_tokens=0), "it ends at position 10737418"),
         (lambda m: m["samples"][0].update(file="a\0b"), "contents are not what they should be"),
     ],
 )
@@ -280,6 +300,8 @@ def rewrite(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda t: t.update(input_ids=[1, 2]), "not what they should be"),
         (lambda t: t.update(input_ids=t["input_ids"] - 10**6), "cannot be right"),
         (lambda t: t.update(loss_mask=1 - t["loss_mask"]), "cannot be right"),
+        (lambda t: t.update(hidden_state=t["hidden_state"].to("meta")), "not stored value by value"),
+        (lambda t: t.update(aux_hidden_state=t["aux_hidden_state"].to_sparse()), "not stored value by value"),
     ],
 )
 def test_a_wrong_tensor_is_refused_before_anything_is_written(exported, tmp_path, change, words: str):

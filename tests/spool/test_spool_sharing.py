@@ -117,7 +117,7 @@ def test_evicted_samples_leave_the_pages_that_others_share(open_writer, open_rea
     assert (reader.overwritten, reader.damaged) == (1, 0)
     before = reader.samples()
     writer.close()
-    (reader._folder / "index.db").unlink()  # the table alone tells the same
+    (reader.folder / "index.db").unlink()  # the table alone tells the same
     open_writer(pages=12)
     again = open_reader()
     assert again.samples() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 
@@ -120,3 +121,59 @@ def test_a_damaged_header_is_beyond_repair(filled, folder):
         file.write(b"\xff")
     with pytest.raises(TideError, match="not a usable spool"):
         repair(folder, ignore)
+
+
+def test_verify_finds_what_only_the_ring_or_only_the_index_has(filled, folder, open_reader):
+    (lost,) = [info for info in open_reader().samples() if info.id == filled[1]]
+    ring = Ring.open(folder, writable=True)
+    ring.table["generation"][lost.pages[0]] ^= 1
+    ring.close()
+    with closing(sqlite3.connect(folder / "index.db")) as index, index:
+        index.execute("delete from samples where id = ?", (filled[2],))
+    found = verify(folder, ignore)
+    assert (found.good, found.damaged, found.overwritten, found.astray) == (2, (), 0, 2)
+    repaired = repair(folder, ignore)
+    assert (repaired.index, repaired.samples) == ("out of step", 3)
+    assert verify(folder, ignore).astray == 0
+
+
+def test_a_ring_cut_short_while_it_is_read(filled, folder):
+    def cut(done: int, total: int) -> None:
+        os.truncate(folder / "ring.bin", 4096)
+
+    with pytest.raises(TideError, match="cannot be used") as caught:
+        verify(folder, cut)
+    assert "was cut to 4096" in caught.value.why
+
+
+@pytest.mark.parametrize("table", ["samples", "counters"])
+def test_a_view_in_the_place_of_a_table_is_damage(filled, folder, table):
+    with closing(sqlite3.connect(folder / "index.db")) as index, index:
+        index.execute(f"alter table {table} rename to old")
+        index.execute(f"create view {table} as select * from old")
+    if table == "counters":
+        with pytest.raises(TideError, match=r"the index of the spool in .* cannot be read"):
+            verify(folder, ignore)
+    assert repair(folder, ignore).samples == 4
+    assert verify(folder, ignore).good == 4
+
+
+@pytest.mark.parametrize("created", [float("inf"), 1e300, -1.0])
+def test_a_time_that_is_none_is_damage(filled, folder, created):
+    with closing(sqlite3.connect(folder / "index.db")) as index, index:
+        index.execute("update samples set created = ? where id = ?", (created, filled[0]))
+    found = verify(folder, ignore)
+    assert (found.good, found.malformed, found.astray) == (3, 1, 0)
+    assert repair(folder, ignore).samples == 4
+
+
+@pytest.mark.parametrize("created", [float("nan"), 1e300, -1.0])
+def test_a_time_in_the_ring_that_is_none_is_damage(filled, folder, open_reader, created):
+    (info,) = [info for info in open_reader().samples() if info.id == filled[0]]
+    ring = Ring.open(folder, writable=True)
+    ring.table["created"][info.pages[-1]] = created
+    ring.close()
+    assert verify(folder, ignore).astray == 1
+    assert repair(folder, ignore).samples == 3
+    found = verify(folder, ignore)
+    assert (found.good, found.malformed, found.astray) == (3, 0, 0)

@@ -40,6 +40,19 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # as it was before
 
 
+def test_a_command_that_holds_the_lock_is_no_appliance(tmp_path: Path) -> None:
+    paths = Paths.under(tmp_path, tmp_path)
+    lock = StateLock(paths.lock, command="spool repair")
+    with pytest.raises(TideError, match="`tide spool repair` is at work on") as caught:
+        StateLock(paths.lock)
+    assert caught.value.remedy == "try again when it is done"
+    with pytest.raises(NotRunningError, match="no appliance runs") as caught:
+        bring_down(paths)
+    assert f"`tide spool repair` is at work on {tmp_path} (pid {os.getpid()})" == caught.value.why
+    assert is_locked(paths.lock)
+    lock.release()
+
+
 def test_a_full_disk_costs_the_words_and_not_the_lock(tmp_path: Path) -> None:
     path, before = tmp_path / "lock", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # nothing can be written to any file

@@ -110,7 +110,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 
 @spool_app.command("show")
 def show(
-    sample: Annotated[int, typer.Argument(metavar="ID", max=2**62, help="As `tide spool ls` gives it.")],
+    sample: Annotated[int, typer.Argument(metavar="ID", min=0, max=2**62, help="As `tide spool ls` gives it.")],
     text: Annotated[bool, typer.Option("--text", help="Also print the prompt and the answer.")] = False,
     target: Annotated[
         str | None,
@@ -144,10 +144,14 @@ def show(
 
 
 def _text(paths: Paths, reader: SpoolReader, info: SampleInfo, wanted: str | None) -> dict[str, str]:
+    from tide_cli.spool.folder import unusable
     from tide_cli.targets.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(wanted or _target(paths, reader.layout.target), paths)
-    sample = reader.read(info)
+    try:
+        sample = reader.read(info)
+    except OSError as error:  # the ring was cut short or deleted meanwhile
+        raise unusable(reader.folder, error) from None
     if sample is None:
         why = "its checksum is wrong" if reader.damaged else "newer ones have taken its place"
         raise TideError(f"sample {info.id} cannot be read", why=why)
@@ -175,7 +179,7 @@ def _target(paths: Paths, name: str) -> str:
 def verify(state_dir: StateDir = None, config: Config = None, json: Json = False) -> int:
     """Read every sample against its checksum.
 
-    Exit code 1 if one is damaged.
+    Exit code 1 if one is damaged, or if the index is not right.
     """
     from tide_cli.cli.progress import progress
     from tide_cli.spool.upkeep import verify as read_all
@@ -191,12 +195,15 @@ def verify(state_dir: StateDir = None, config: Config = None, json: Json = False
             print(f"kept for replay: {many(found.kept, 'sample')} good, {len(found.kept_damaged)} damaged")
     if found.malformed:
         complain([f"{many(found.malformed, 'row')} of the index make no sense", "`tide spool repair` rebuilds it"])
+    if found.astray:
+        words = f"ring and index say different things of {many(found.astray, 'sample')}, though nobody writes"
+        complain([words, "`tide spool repair` keeps what is whole in the ring"])
     if found.damaged:
         complain([f"damaged: {_some(found.damaged)}", "they are never trained on; `tide spool repair` removes them"])
     if found.kept_damaged:
         names = f"damaged in the reservoir: {_some(found.kept_damaged)}"
         complain([names, "`tide spool repair` removes them"])
-    return int(bool(found.damaged or found.malformed or found.kept_damaged))
+    return int(bool(found.damaged or found.malformed or found.astray or found.kept_damaged))
 
 
 def _some(names: Sequence[object]) -> str:

@@ -19,7 +19,7 @@ from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool import spool_app
 from tide_cli.cli.spool_options import filters, parse_age, size_words
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
-from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.errors import NotRunningError, TideError, UsageError, reason
 from tide_cli.folders import taken_back
 from tide_cli.paths import Paths
 from tide_cli.printable import many
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _appliance_stopped(paths: Paths) -> Iterator[None]:
-    """Holds the state folder so that no appliance starts meanwhile. TideError where one runs."""
+def _appliance_stopped(paths: Paths, command: str) -> Iterator[None]:
+    """Holds the state folder, so that no appliance starts meanwhile, for `command`. TideError where one runs."""
     from tide_cli.supervisor.lock import StateLock, make_private
 
     with taken_back(paths.state):
         make_private(paths.state)
-        lock = StateLock(paths.lock)
+        lock = StateLock(paths.lock, command=command)
         try:
             yield
         finally:
@@ -53,7 +53,7 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 
     paths = appliance_paths(state_dir, config)
     read_ring(paths.spool)  # before a state folder is made for the lock
-    with _appliance_stopped(paths), progress("reading samples") as tick:
+    with _appliance_stopped(paths, "spool repair"), progress("reading samples") as tick:
         found = rebuild(paths.spool, tick)
     if json:
         print_json(asdict(found))
@@ -70,7 +70,9 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
 @with_options_of(filters)
 def export(
     folder: Annotated[Path, path_argument("Where to; empty, or not there yet.")],
-    newest: Annotated[int | None, typer.Option("--newest", "-n", min=1, help="At most so many, the newest.")] = None,
+    newest: Annotated[
+        int | None, typer.Option("--newest", "-n", min=1, max=2**31, help="At most so many, the newest.")
+    ] = None,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -115,7 +117,7 @@ def import_(
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Take an export up into the spool.
 
     Or into a new one of --spool-size; the appliance must not run.
@@ -130,7 +132,7 @@ def import_(
         raise already_runs(settings.paths.lock)
     with progress("checking files") as tick:
         check_export(found, tick)
-    with _appliance_stopped(settings.paths):
+    with _appliance_stopped(settings.paths, "spool import"):
         writer, samples = open_spool(found, settings.paths.spool, size_of(settings), overwrite=overwrite)
         try:
             with progress("importing samples") as tick:
@@ -146,6 +148,7 @@ def import_(
         print(f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')} imported; {done.known} were already there")
     if done.dropped:
         complain([f"{many(done.dropped, 'sample')} could not be stored", "`tide spool stat` counts them by cause"])
+    return int(bool(done.dropped))
 
 
 @spool_app.command("erase")
@@ -223,7 +226,7 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     else:
         read_ring(paths.spool)  # before a state folder is made for the lock
         # an appliance that does not capture may run; else none shall start meanwhile
-        with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths):
+        with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths, "spool erase"):
             erased = erase_offline(paths.spool, which, lambda words: complain([words]))
     try:
         kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
@@ -240,7 +243,12 @@ def _ask_engine(paths: Paths, which: Which) -> Erased:
     from tide_cli.engine.client import EngineClient
     from tide_cli.supervisor.control_client import ask
 
-    address = urlsplit(ask(paths.socket, "GET", "/v1/status")["address"])
+    try:
+        address = urlsplit(ask(paths.socket, "GET", "/v1/status")["address"])
+    except NotRunningError:  # another command, or an engine that has outlived its supervisor
+        remedy = "try again when it is done; `tide down` ends an engine that was left behind"
+        what = f"another process writes the spool in {paths.spool}, and no appliance answers for it"
+        raise NotRunningError(what, remedy=remedy) from None
     client = EngineClient(str(address.hostname), int(address.port or 80))
     try:
         return client.erase(paths.spool, which)

@@ -31,6 +31,7 @@ import torch
 
 from tide_cli.errors import TideError, reason
 from tide_cli.folders import taken_back
+from tide_cli.spool.folder import unusable
 from tide_cli.spool.layout import row_bytes
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample, SampleInfo
@@ -75,7 +76,10 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
         entries: list[dict[str, Any]] = []
         written = 0
         for done, info in enumerate(sorted(samples, key=lambda info: info.id), start=1):
-            sample = reader.read(info)
+            try:
+                sample = reader.read(info)
+            except OSError as error:  # the ring was cut short or deleted meanwhile
+                raise unusable(reader.folder, error) from None
             if sample is not None:
                 name = f"{info.split}/{len(entries) // _FILES_IN_A_SHARD:05d}/{info.id:012d}.ckpt"
                 content = _content(sample)
@@ -83,6 +87,8 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
                 written += len(content)
                 entries.append({"file": name, "sha256": hashlib.sha256(content).hexdigest(), **_figures(info)})
             tick(done, len(samples))
+        if not entries:
+            raise TideError("not one of the samples could be read", remedy="`tide spool verify` says more")
         manifest = {
             "format": FORMAT,
             "version": FORMAT_VERSION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
@@ -21,6 +22,7 @@ class Finished:
         """samples: what the ring holds, oldest first."""
         self._ring = ring
         self._samples = OrderedDict((info.id, (info.created, info.pages)) for info in samples)
+        self._sort_by_age()
         self.gone: list[int] = []
         self.pages = Pages(ring, (pages for _, pages in self._samples.values()), self._evict_oldest)
 
@@ -31,6 +33,9 @@ class Finished:
             table[name][last] = value
         table["owner"][last] = info.id  # last: this makes the pages a sample
         self._samples[info.id] = (info.created, info.pages)
+        heapq.heappush(self._by_age, (info.created, info.id))
+        if len(self._by_age) > 2 * len(self._samples) + 64:  # most of them are gone
+            self._sort_by_age()
 
     def give_up(self, sample: int, *, wipe: bool = False) -> None:
         """The sample is none any more, and its pages are free unless others hold them; wipe: when they are wiped."""
@@ -42,8 +47,10 @@ class Finished:
 
     def give_up_before(self, limit: float) -> None:
         """Gives up the samples created before this unix second; what they leave is to be wiped."""
-        while self._samples and next(iter(self._samples.values()))[0] < limit:
-            self.give_up(next(iter(self._samples)), wipe=True)
+        while self._by_age and self._by_age[0][0] < limit:
+            _, sample = heapq.heappop(self._by_age)
+            if sample in self._samples:  # else it was evicted or erased
+                self.give_up(sample, wipe=True)
 
     def erase(self, chosen: Callable[[int, float], bool]) -> Erased:
         """Gives up the samples of which `chosen` (id, created) is true; every page that nobody holds and in which
@@ -57,6 +64,11 @@ class Finished:
         kept = sum(not self.pages.is_free(page) for page in held)
         doomed = self.pages.doomed
         return Erased(len(samples), doomed, kept, doomed * self._ring.layout.bytes_per_page)
+
+    def _sort_by_age(self) -> None:
+        """A heap of its own: ids follow neither a clock that is set back nor the age of what was imported."""
+        self._by_age = [(created, sample) for sample, (created, _) in self._samples.items()]
+        heapq.heapify(self._by_age)
 
     def _evict_oldest(self) -> bool:
         if not self._samples:

@@ -130,6 +130,21 @@ def no_ring(folder: Path, error: OSError) -> TideError:
     return unusable(folder, error)
 
 
+def is_written(folder: Path) -> bool:
+    """Whether a writer holds the spool in `folder`."""
+    try:
+        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _take_lock(folder: Path) -> int:
     """The folder's writer lock; the kernel releases it when the process ends, however it ends."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

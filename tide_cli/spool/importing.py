@@ -20,14 +20,14 @@ from tide_cli.json_files import read_object
 from tide_cli.setting_values import shown
 from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
 from tide_cli.spool.figures import read_ring
-from tide_cli.spool.index import SpoolIndex
+from tide_cli.spool.index import LATEST, SpoolIndex
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 from tide_cli.spool.upkeep import Tick
 from tide_cli.spool.writer import SpoolWriter
 
-_LATEST = 1e11  # unix seconds; a later time is no time
+_LONGEST = 2**24  # positions of a sequence; no model's context is that long
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,8 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
     info = SampleInfo(**values)
     if info.split not in ("train", "held_out") or info.tokens < 1 or info.generated < 1:
         raise ValueError(f"{entry['file']}: its figures contradict each other")
+    if info.prefix_missing + info.tokens > _LONGEST:
+        raise ValueError(f"{entry['file']}: it ends at position {info.prefix_missing + info.tokens}")
     return ExportedSample(path, str(entry["sha256"]), info)
 
 
@@ -201,7 +203,7 @@ def _possible(name: str, value: float | str) -> bool:
     if isinstance(value, str):
         room = PAGE_ENTRY["domain" if name == "domain" else "run"].itemsize
         return len(value.encode()) <= room and "\0" not in value
-    return 0 <= value < (2**31 if isinstance(value, int) else _LATEST)  # NaN is in no range
+    return 0 <= value < (2**31 if isinstance(value, int) else LATEST)  # NaN is in no range
 
 
 def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,6 +226,8 @@ def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
             found = tensors[name]
             if tuple(found.shape) != shape or found.dtype != dtype:
                 raise ValueError(f"{name} is {tuple(found.shape)} {found.dtype}, not {shape} {dtype}")
+            if found.layout is not torch.strided or found.device.type != "cpu":
+                raise ValueError(f"{name} is not stored value by value")
         ids = tensors["input_ids"]
         generated = torch.arange(info.tokens) + info.prefix_missing >= info.prompt_tokens
         if ids.min() < 0 or ids.max() >= 2**31 or not torch.equal(tensors["loss_mask"].bool(), generated):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from sqlite_utils import Database
+from sqlite_utils.db import NoTable
 
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.folder import is_damage, is_full, no_ring
@@ -43,6 +44,7 @@ _NAMES = ", ".join(_COLUMNS)
 _ARRAYS = {"pages": "<i4", "generations": "<u8"}
 # ids count up from 1: a larger one is damage, and SQLite could not even store all of them
 HIGHEST_ID = 2**48
+LATEST = 1e11  # unix seconds; a later time is no time
 
 
 class _Damaged(Exception):
@@ -107,7 +109,7 @@ class SpoolIndex:
                 samples.create_index(["split", "id"], if_not_exists=True)
                 db.table("counters").create({"name": str, "value": int}, pk="name", if_not_exists=True)
             db.execute(f"select {_NAMES} from samples limit 0")  # another version's index has other columns
-        except UnicodeDecodeError:  # in the name of a table or column
+        except (UnicodeDecodeError, NoTable):  # in the name of a table or column; a view in a table's place
             connection.close()
             raise _Damaged from None
         except BaseException:
@@ -136,7 +138,7 @@ class SpoolIndex:
             db.execute("PRAGMA query_only = ON")
             if not db.table("counters").exists():
                 raise sqlite3.DatabaseError("it has no counters")
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, NoTable) as error:
             if connection:
                 connection.close()
             raise _unusable(folder, error) from error
@@ -244,7 +246,7 @@ def _info(values: tuple[Any, ...]) -> SampleInfo | None:
     row = dict(zip(_COLUMNS, values, strict=True))
     if any(not isinstance(row[name], kind) for name, kind in _COLUMNS.items()) or not 0 < row["id"] <= HIGHEST_ID:
         return None
-    if row["split"] not in ("train", "held_out"):
+    if row["split"] not in ("train", "held_out") or not 0 <= row["created"] < LATEST:
         return None
     try:
         arrays = {name: tuple(np.frombuffer(row[name], kind).tolist()) for name, kind in _ARRAYS.items()}

@@ -199,6 +199,8 @@ def parse_header(data: bytes) -> tuple[RowLayout, int]:
         raise ValueError("the header's checksum is wrong")
     if record["version"] != VERSION:
         raise ValueError(f"it is of format {record['version']}, and this version of TIDE reads format {VERSION}")
+    if not record["pages"]:
+        raise ValueError("it has no pages")
     layout = RowLayout(
         hidden_size=int(record["hidden_size"]),
         page_tokens=int(record["page_tokens"]),

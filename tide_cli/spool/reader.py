@@ -19,12 +19,12 @@ from tide_cli.spool.trained import times_trained
 class SpoolReader:
     """Lists samples and copies them out while the writer goes on.
 
-    overwritten, damaged: samples `read` could not give, because their pages went to newer ones, or because their
-    checksum was wrong.
+    folder: of the spool. overwritten, damaged: samples `read` could not give, because their pages went to newer ones,
+    or because their checksum was wrong.
     """
 
     def __init__(self, ring: Ring, index: SpoolIndex, folder: Path) -> None:
-        self._ring, self._index, self._folder = ring, index, folder
+        self._ring, self._index, self.folder = ring, index, folder
         self.overwritten = self.damaged = 0
 
     @classmethod
@@ -57,7 +57,7 @@ class SpoolReader:
 
         times_trained_max: only samples trained on at most so often; filters: see SpoolIndex.samples.
         """
-        times = times_trained(self._folder)
+        times = times_trained(self.folder)
         if times_trained_max is None:
             infos = self._index.samples(split=split, newest=newest, since_id=since_id, **filters)
             return [_with_times(info, times) for info in infos]

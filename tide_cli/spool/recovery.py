@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from tide_cli.spool.index import HIGHEST_ID, SpoolIndex
+from tide_cli.spool.index import HIGHEST_ID, LATEST, SpoolIndex
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
 
@@ -53,7 +51,7 @@ def _sample(ring: Ring, links: _Links, last: int) -> SampleInfo | None:
     sample, tokens, first = int(entry["owner"]), int(entry["tokens"]), int(entry["prefix_missing"])
     numbers = ring.layout.page_numbers(first, tokens)
     # the length first: a damaged count must not size a list
-    if not tokens or len(numbers) > ring.pages or sample > HIGHEST_ID or not math.isfinite(entry["created"]):
+    if not tokens or len(numbers) > ring.pages or sample > HIGHEST_ID or not 0 <= entry["created"] < LATEST:
         return None
     pages = links.back(last, numbers)
     try:

@@ -22,6 +22,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tide_cli.errors import TideError, reason
+from tide_cli.json_files import json_object
+from tide_cli.spool.index import HIGHEST_ID, LATEST
 from tide_cli.spool.ring import checksum, row_sums
 from tide_cli.spool.samples import Sample, SampleInfo
 
@@ -60,7 +62,11 @@ class StoredSample:
         try:
             with safe_open(self.path, "np") as file:
                 tokens, generated = file.get_tensor("tokens"), file.get_tensor("loss_mask")
-        except (OSError, SafetensorError):
+        except (OSError, SafetensorError, TypeError, AttributeError):  # the latter: a type that numpy has not
+            return None
+        if (tokens.dtype, generated.dtype) != (np.int64, np.bool_) or not tokens.shape == generated.shape == (
+            self.info.tokens,
+        ):
             return None
         return tokens[generated] if self.path.exists() else None
 
@@ -75,7 +81,7 @@ class Reservoir:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for leftover in folder.glob("*" + _NEW):
                 leftover.unlink()
-            found = [_stored(path) for path in sorted(folder.glob("*" + _SUFFIX))]
+            found = [_stored(path) for path in _files(folder, _SUFFIX)]
         except OSError as error:
             raise TideError(f"the reservoir in {folder} cannot be used", why=reason(error)) from None
         self._kept = sorted(entry for entry in found if entry is not None)
@@ -142,16 +148,19 @@ class Reservoir:
 
 
 def kept_samples(folder: Path) -> list[StoredSample]:
-    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over."""
-    found = [(path, _info(path)) for path in sorted(folder.glob("*" + _SUFFIX))]
+    """What the reservoir in `folder` holds, for whoever is not its writer; what cannot be read is passed over.
+
+    OSError where the folder cannot be read.
+    """
+    found = [(path, _info(path)) for path in _files(folder, _SUFFIX)]
     # a size that nobody needs is not asked for: the trainer may remove a file at any moment
     return [StoredSample(path.stem, path, 0, info) for path, info in found if info is not None]
 
 
 def damaged_files(folder: Path, tick: Callable[[], None]) -> tuple[int, list[Path]]:
-    """How many kept samples are sound, and the files of the others, by name; tick: called after each file."""
+    """How many kept samples are sound, and the files of the others, by name; tick: called after each file. OSError."""
     good, damaged = 0, []
-    for path in sorted(folder.glob("*" + _SUFFIX)):
+    for path in _files(folder, _SUFFIX):
         info = _info(path)
         if info is not None and StoredSample(path.stem, path, 0, info).read() is not None:
             good += 1
@@ -163,15 +172,20 @@ def damaged_files(folder: Path, tick: Callable[[], None]) -> tuple[int, list[Pat
 
 def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
     """Overwrites with zeros and removes the files of which `chosen` (id, created in unix seconds) is true, and files
-    that cannot be read. Returns how many. May be called while the trainer has the reservoir open. OSError. No torch.
+    that cannot be read, half written ones among them. Returns how many. May be called while the trainer has the
+    reservoir open: a sample that it just writes is not kept. OSError. No torch.
     """
     erased = 0
-    for path in [*folder.glob("*" + _SUFFIX), *folder.glob("*" + _ERASED)]:
+    # in this order: a file that the trainer finishes meanwhile is met under its new name
+    for path in (path for suffix in (_NEW, _SUFFIX, _ERASED) for path in _files(folder, suffix)):
         info = _info(path)
-        if info is not None and path.suffix == _SUFFIX and not chosen(info.id, info.created):
+        if info is not None and path.suffix != _ERASED and not chosen(info.id, info.created):
             continue
         nameless = path.with_suffix(_ERASED)
-        os.replace(path, nameless)
+        try:
+            os.replace(path, nameless)
+        except FileNotFoundError:  # finished, or it made room for another one
+            continue
         with nameless.open("r+b") as file:
             left = nameless.stat().st_size
             while left:
@@ -197,6 +211,19 @@ def _is_sound(info: SampleInfo, tokens: Tensor, loss_mask: Tensor, aux: Tensor, 
         return False
 
 
+def _files(folder: Path, suffix: str) -> list[Path]:
+    """By name; what else stands there is not the reservoir's: a pipe would be waited for, a link leads elsewhere.
+
+    OSError where the folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)  # glob() passes over what it may not read
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    paths = sorted(folder / name for name in names if name.endswith(suffix))
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
 def _stored(path: Path) -> StoredSample | None:
     """A file of the folder as an entry; a file that cannot be read is removed."""
     info = _info(path)
@@ -210,7 +237,25 @@ def _info(path: Path) -> SampleInfo | None:
     """What a file says of its sample; None where it cannot be read."""
     try:
         with safe_open(path, "np") as file:
-            info = json.loads(file.metadata()["info"])
-        return SampleInfo(**{**info, "pages": (), "generations": ()})
-    except (SafetensorError, KeyError, TypeError, ValueError):
+            read = json_object(file.metadata()["info"])
+        info = SampleInfo(**{**read, "pages": (), "generations": ()})
+        return info if _is_possible(info) else None
+    except (SafetensorError, FileNotFoundError, KeyError, TypeError, ValueError):
         return None
+
+
+def _is_possible(info: SampleInfo) -> bool:
+    """Whether each figure is one that a ring can hold."""
+    counts = (info.tokens, info.prompt_tokens, info.prefix_missing, info.verify_steps, info.accepted)
+    return (
+        all(type(count) is int and 0 <= count < 2**32 for count in (*counts, info.checksum, info.cut, info.reused))
+        and type(info.id) is int
+        and 0 < info.id <= HIGHEST_ID
+        and type(info.created) is float
+        and 0 <= info.created < LATEST
+        and type(info.draft_version) is int
+        and -(2**31) <= info.draft_version < 2**31
+        and type(info.run) is type(info.domain) is str
+        and info.split in ("train", "held_out")
+        and type(info.times_trained) is int
+    )

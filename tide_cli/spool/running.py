@@ -59,6 +59,7 @@ class Request:
 class Builder:
     """Places, takes over, rewinds and names the rows of running requests in one ring.
 
+    The check of a row is written before its states: by it erasing finds what a killed process has left.
     max_tokens: rows kept of a request at most, its last ones.
     """
 
@@ -83,7 +84,7 @@ class Builder:
         within = request.pages and slot and slot + len(aux) <= self._size and end - request.first <= self._max_tokens
         if within and checks is not None and request.named >= len(request.tokens):  # most decode steps: a page goes on
             rows = slice(request.pages[-1] * self._size + slot, request.pages[-1] * self._size + slot + len(aux))
-            self._ring.aux[rows], self._ring.final[rows], self._ring.checks[rows] = aux, final, checks
+            self._ring.checks[rows], self._ring.aux[rows], self._ring.final[rows] = checks, aux, final
             request.end = end
             return
         self._slide(request, end)
@@ -188,15 +189,15 @@ class Builder:
         if checks is not None and len(aux) <= self._size:  # a decode step, in two pages at most
             for row, source, length in row_runs(pages, self._size, start % self._size, len(aux)):
                 into, of = slice(row, row + length), slice(source, source + length)
-                ring.aux[into], ring.final[into], ring.checks[into] = aux[of], final[of], checks[of]
+                ring.checks[into], ring.aux[into], ring.final[into] = checks[of], aux[of], final[of]
             return
         rows = ring.rows_of(
             pages, start, len(aux)
         )  # at once, for pages that were given out often are seldom neighbours
         for done in range(0, len(aux), block):
             there, here = rows[done : done + block], slice(done, done + block)
-            ring.aux[there], ring.final[there] = aux[here], final[here]
             ring.checks[there] = row_sums(aux[here], final[here]) if checks is None else checks[here]
+            ring.aux[there], ring.final[there] = aux[here], final[here]
 
     def _copy_within(self, source: int, page: int, first: int, stop: int) -> None:
         """Slots first … stop-1 of one page into another one."""

@@ -41,6 +41,11 @@ class Sealer:
         self._ring, self._builder, self._finished, self._ledger = ring, builder, finished, ledger
         self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
 
+    @property
+    def retains(self) -> bool:
+        """Whether samples have an age at which they are given up."""
+        return self._retention is not None
+
     def finish(
         self,
         request: Request,

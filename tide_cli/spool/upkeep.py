@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tide_cli.errors import TideError
 from tide_cli.spool.figures import read_ring
-from tide_cli.spool.folder import is_damage, open_ring, unusable
+from tide_cli.spool.folder import is_damage, is_written, open_ring, unusable
 from tide_cli.spool.index import INDEX_FILE, SpoolIndex
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.recovery import reconcile
+from tide_cli.spool.recovery import reconcile, scan
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, damaged_files
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
@@ -27,7 +27,8 @@ Tick = Callable[[int, int], None]  # samples done, samples in all
 class Verified:
     """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending.
 
-    malformed: rows of the index that make no sense. kept: sound samples of the reservoir; kept_damaged: names of its
+    malformed: rows of the index that make no sense. astray: samples of which ring and index say different things, 0
+    while somebody writes. kept: sound samples of the reservoir; kept_damaged: names of its
     files that are not.
     """
 
@@ -35,6 +36,7 @@ class Verified:
     damaged: tuple[int, ...]
     overwritten: int
     malformed: int
+    astray: int
     kept: int
     kept_damaged: tuple[str, ...]
 
@@ -59,14 +61,27 @@ class Repaired:
 
 def verify(folder: Path, tick: Tick) -> Verified:
     """Reads every sample once, while others write or not. TideError: no spool, or an unusable one."""
+    written = is_written(folder)
     with closing(SpoolIndex.open(folder)) as index:
         samples, malformed = index.samples(), index.malformed
-    with closing(SpoolReader.open(folder)) as reader:
-        damaged = _damaged(reader, samples, tick)
-        overwritten = reader.overwritten
-    kept, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(samples), len(samples)))
-    good = len(samples) - len(damaged) - overwritten
-    return Verified(good, damaged, overwritten, malformed, kept, tuple(path.name for path in spoilt))
+    try:
+        with closing(SpoolReader.open(folder)) as reader:
+            damaged = _damaged(reader, samples, tick)
+            gone = reader.overwritten
+        written = written or is_written(folder)
+        astray = 0 if written else max(0, _astray(folder, samples, damaged) - malformed)
+        kept, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(samples), len(samples)))
+    except OSError as error:  # the ring was cut short or deleted meanwhile
+        raise unusable(folder, error) from None
+    return Verified(
+        good=len(samples) - len(damaged) - gone,
+        damaged=damaged,
+        overwritten=gone if written else 0,
+        malformed=malformed,
+        astray=astray,
+        kept=kept,
+        kept_damaged=tuple(path.name for path in spoilt),
+    )
 
 
 def repair(folder: Path, tick: Tick) -> Repaired:
@@ -113,6 +128,14 @@ def _damaged(reader: SpoolReader, samples: list[SampleInfo], tick: Tick) -> tupl
             found.append(info.id)
         tick(done, len(samples))
     return tuple(sorted(found))
+
+
+def _astray(folder: Path, listed: list[SampleInfo], damaged: tuple[int, ...]) -> int:
+    """Samples of which the ring says something else than the index lists, or of which one of them says nothing."""
+    with closing(Ring.open(folder)) as ring:
+        found = {info.id: info for info in scan(ring)}
+    known = {info.id: info for info in listed}
+    return sum(known.get(sample) != found.get(sample) for sample in (known.keys() | found.keys()) - set(damaged))
 
 
 def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:

@@ -5,8 +5,10 @@ No torch is imported here, so that the command line can open a spool for writing
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # rows of one forward are summed together up to this many bytes; above it each block is summed when it is copied
 _SUMMED_AT_ONCE = 2**19
+# seconds between two searches of the free pages for what requests that made no sample have left
+_SWEEP_EVERY = 600.0
 
 
 class SpoolWriter:
@@ -47,6 +51,7 @@ class SpoolWriter:
         self._ledger, self._finished, self._builder, self._sealer = ledger, finished, builder, sealer
         self._pages = finished.pages
         self._running: dict[str, Request] = {}
+        self._swept = -math.inf
         self._refused: set[str] = set()
 
     @classmethod
@@ -231,8 +236,12 @@ class SpoolWriter:
         self._ring.sync()
 
     def expire(self) -> None:
-        """Gives up the samples that are older than they may be; `wipe` overwrites what they leave."""
+        """Gives up the samples that are older than they may be; `wipe` overwrites what they leave, and what aborted
+        and killed requests have left."""
         self._sealer.give_up_expired()
+        if self._sealer.retains and time.monotonic() >= self._swept + _SWEEP_EVERY:
+            self._pages.doom_leavings()
+            self._swept = time.monotonic()
         if self._finished.gone:
             self._sealer.commit()
 

@@ -12,7 +12,7 @@ from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.family import send
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, was_killed
-from tide_cli.supervisor.lock import StateLock, is_locked, read_holder
+from tide_cli.supervisor.lock import StateLock, already_runs, is_locked, read_holder
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process
 
 _POLL = 0.1
@@ -36,6 +36,8 @@ def bring_down(paths: Paths, *, now: bool = False) -> Ended:
     running = is_locked(paths.lock)
     if running:
         holder = read_holder(paths.lock)
+        if holder.get("command"):
+            raise NotRunningError(f"no appliance runs on {paths.state}", why=already_runs(paths.lock).what)
         pid, stop_timeout = holder.get("pid"), holder.get("stop_timeout")
         supervisor = process_stat(pid) if isinstance(pid, int) else None
         _ask_to_stop(paths, supervisor, now)

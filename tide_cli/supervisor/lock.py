@@ -44,8 +44,11 @@ class StateLock:
     Whoever has made its file removes it again: a folder is left as it was found.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Take the lock. Raises TideError, naming the holder, where another appliance has it."""
+    def __init__(self, path: Path, **facts: Any) -> None:
+        """Take the lock. Raises TideError, naming the holder, where another appliance or command has it.
+
+        facts: see `describe`; `command`: what holds the lock where that is no appliance, as in `tide COMMAND`.
+        """
         self._path = path
         self._made = False
         try:
@@ -64,7 +67,7 @@ class StateLock:
         except OSError:
             os.close(self._fd)
             raise already_runs(path) from None
-        self.describe(pid=os.getpid())
+        self.describe(pid=os.getpid(), **facts)
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
@@ -97,8 +100,13 @@ class StateLock:
 
 
 def already_runs(path: Path) -> TideError:
-    """Another appliance holds the lock at `path`."""
-    pid = read_holder(path).get("pid", "unknown")
+    """Another appliance, or a command that keeps appliances away meanwhile, holds the lock at `path`."""
+    holder = read_holder(path)
+    pid, command = holder.get("pid", "unknown"), holder.get("command")
+    if command:
+        return TideError(
+            f"`tide {command}` is at work on {path.parent} (pid {pid})", remedy="try again when it is done"
+        )
     return TideError(
         f"an appliance already runs on {path.parent} (pid {pid})",
         remedy="`tide down` ends it; another one needs its own --state-dir and --port",
