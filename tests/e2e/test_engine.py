@@ -357,6 +357,16 @@ def test_a_client_that_goes_away_leaves_no_sample(appliance: Appliance) -> None:
     assert state["samples"] == before["samples"]
 
 
+def test_a_request_for_more_alternatives_than_there_are_tokens_is_refused(appliance: Appliance) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "logprobs": True}
+    plain = {"text": "Hi", "sampling_params": {"max_new_tokens": 2}, "return_logprob": True}
+    for asked, status in ((10**6, 400), (-1, 400), (3, 200)):
+        answer = appliance.http.post("/v1/chat/completions", json=chat | {"top_logprobs": asked})
+        assert answer.status_code == status, answer.text
+        answer = appliance.http.post("/generate", json=plain | {"top_logprobs_num": asked})
+        assert answer.status_code == status, answer.text
+
+
 def test_the_phases_of_the_start_are_told(appliance: Appliance) -> None:
     """SGLang's log still has the lines that begin a phase."""
     (ready,) = appliance.events("ready")

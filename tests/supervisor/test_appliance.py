@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from scripted import publish, scripted_settings
-from scripted_process import ROOT, ScriptedAppliance
+from scripted_process import ROOT, WITHIN, ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
@@ -268,6 +269,21 @@ def test_down(appliance: ScriptedAppliance) -> None:
     assert appliance.process.wait(timeout=60) == 0
     with pytest.raises(NotRunningError):
         bring_down(appliance.paths)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_without_its_state_folder_it_ends(appliance: ScriptedAppliance, moved: bool) -> None:
+    appliance.up()
+    state = appliance.paths.state
+    if moved:
+        state.rename(state.with_name("elsewhere"))
+    else:
+        shutil.rmtree(state)
+    output, _ = appliance.process.communicate(timeout=WITHIN)
+    assert "stopping: its state folder was removed or moved" in output
+    assert appliance.family() == []
+    assert port_is_free(appliance.port)
+    assert not state.exists()
 
 
 def test_a_child_that_ignores_the_signal_is_killed(appliance: ScriptedAppliance) -> None:

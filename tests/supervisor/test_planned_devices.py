@@ -50,7 +50,7 @@ def fetched(made: specs.Workshop, tmp_path: Path) -> None:
 def test_no_trainer_is_started_where_none_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = workshop(monkeypatch, tmp_path, machine(memory=4), target="smollm2-135m")
     assert made.settings.training
-    supervisor = Supervisor(made, engine=None, on_event=lambda event: None)
+    supervisor = Supervisor(made, engine=None, in_place=lambda: True, on_event=lambda event: None)
     assert ENGINE in supervisor.core.children
     assert TRAINER not in supervisor.core.children
 

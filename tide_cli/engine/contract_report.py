@@ -41,7 +41,7 @@ def report(source: SglangSource) -> list[Finding]:
 
 
 def _hooks(source: SglangSource) -> Iterator[Finding]:
-    for point in hook_points.SPECULATION + hook_points.CPU:
+    for point in hook_points.REQUESTS + hook_points.SPECULATION + hook_points.CPU:
         moved = "".join(hook_points.problems([point], source.resolve)).removesuffix(f"; needed for {point.purpose}")
         yield Finding("hooks", _short(point.target), point.target, point.purpose, moved or None)
 

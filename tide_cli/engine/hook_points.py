@@ -102,6 +102,11 @@ FILL_IDS = HookPoint(
 REQUEST = HookPoint(
     "sglang.srt.managers.schedule_batch.Req.__init__", ("routing_key",), "capture: the label that the client gave"
 )
+REQUEST_CHECK = HookPoint(
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_token_ids_logprob",
+    ("self", "obj"),
+    "requests: refuse what would end the scheduler",
+)
 DRAFT_DECODE_BACKEND = HookPoint(
     "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
     ("self",),
@@ -153,6 +158,7 @@ ATTENTION_REGISTRY = HookPoint(
     "CPU: an attention backend that knows the EAGLE modes",
 )
 
+REQUESTS = (REQUEST_CHECK,)
 SPECULATION = (
     WORKER_INIT,
     WORKER_FORWARD,

@@ -15,7 +15,7 @@ def main() -> int:
     from tide_cli.engine import hook_points
 
     version = importlib.metadata.version("sglang")
-    points = hook_points.SPECULATION + (hook_points.CPU if on_cpu else ())
+    points = hook_points.REQUESTS + hook_points.SPECULATION + (hook_points.CPU if on_cpu else ())
     found = hook_points.problems(points)
     if version != hook_points.SGLANG_VERSION:
         found.insert(0, f"sglang is {version}, TIDE is written for {hook_points.SGLANG_VERSION}")

@@ -79,7 +79,10 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         shutil.rmtree(paths.scratch, ignore_errors=True)  # of a former appliance, all of whose processes have ended
         make_private(paths.scratch)
         lock.describe(**_holder(settings))
-        with open_log(paths.logs / "supervisor.log") as log, _control(workshop, _logged(log, on_event)) as supervisor:
+        with (
+            open_log(paths.logs / "supervisor.log") as log,
+            _control(workshop, lock, _logged(log, on_event)) as supervisor,
+        ):
             for note in workshop.plan.notes:
                 supervisor.note("plan", note)
             if found:
@@ -102,13 +105,13 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
 
 
 @contextmanager
-def _control(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervisor]:
+def _control(workshop: Workshop, lock: StateLock, on_event: OnEvent) -> Iterator[Supervisor]:
     from tide_cli.engine.client import EngineClient
     from tide_cli.supervisor.control import ControlServer
 
     settings = workshop.settings
     client = EngineClient(reachable(settings.host), settings.port)
-    supervisor = Supervisor(workshop, client, on_event)
+    supervisor = Supervisor(workshop, client, lock.in_place, on_event)
     server = ControlServer(workshop.paths.socket, supervisor)
     try:
         with _metrics_port(supervisor, settings.metrics_port):

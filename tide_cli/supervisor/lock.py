@@ -54,6 +54,7 @@ class StateLock:
         try:
             check_regular(path)
             self._fd = self._open()
+            self._folder = os.stat(path.parent)
         except OSError as error:
             raise TideError(
                 f"cannot open the lock {path}",
@@ -85,6 +86,13 @@ class StateLock:
         except FileNotFoundError:
             return False
 
+    def in_place(self) -> bool:
+        """Whether the folder at its path is still the one that is locked: not removed, moved or replaced."""
+        try:
+            return os.path.samestat(os.stat(self._path.parent), self._folder)
+        except OSError:
+            return False
+
     def describe(self, **facts: Any) -> None:
         """Write down who holds the lock, for messages and `tide ps`; a full disk costs the words, not the lock."""
         with suppress(OSError):
@@ -94,7 +102,7 @@ class StateLock:
     def release(self, *, remove: bool = False) -> None:
         """remove: its file too, which a killed holder has left."""
         os.ftruncate(self._fd, 0)
-        if self._made or remove:
+        if (self._made or remove) and self._is_the_file():
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
 

@@ -64,13 +64,19 @@ _RECENT = 50  # events kept at hand for the status
 class Supervisor:
     """Runs the children of one appliance. The caller holds the state lock and has checked port and leftovers.
 
-    on_event is called in the loop with each row of the events table.
+    in_place: whether its state folder is still there; on_event is called in the loop with each row of the events table.
     """
 
-    def __init__(self, workshop: Workshop, engine: Engine, on_event: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        engine: Engine,
+        in_place: Callable[[], bool],
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
         settings, self._paths = workshop.settings, workshop.paths
         self._workshop = workshop
-        self._on_event = on_event
+        self._in_place, self._on_event = in_place, on_event
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()  # its put may be called by a signal handler
         self._journal = Journal(self._paths.database)
         self._recent: deque[dict[str, Any]] = deque(read_events(self._paths.database, newest=_RECENT), maxlen=_RECENT)
@@ -165,6 +171,9 @@ class Supervisor:
                     message = Answered(message.generation, self._processes.start_seconds())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
+                if not (self.core.stopping or self._in_place()):
+                    # nobody could reach it any more, and another one may begin in that place
+                    self.stop("its state folder was removed or moved")
                 self._refresh()
         finally:
             self._watchers.close()

@@ -31,7 +31,8 @@ def _load(config: EngineConfig) -> None:
     from tide_cli.engine import hook_points
 
     on_cpu = is_cpu()
-    points = (hook_points.SPECULATION if config.speculation else ()) + (hook_points.CPU if on_cpu else ())
+    points = hook_points.REQUESTS
+    points += (hook_points.SPECULATION if config.speculation else ()) + (hook_points.CPU if on_cpu else ())
     if moved := hook_points.problems(points):
         lines = "\n  ".join(moved)
         raise SystemExit(
@@ -42,6 +43,9 @@ def _load(config: EngineConfig) -> None:
         from tide_cli.engine.cpu import install as install_cpu
 
         install_cpu(speculation=config.speculation)
+    from tide_cli.engine.plugin import request_check
+
+    request_check.install()
     if config.speculation:
         from tide_cli.engine.plugin import install
 
