@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
+from tide_cli.spool.erase import Which, erase_offline
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, erase_kept
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.material import Material
@@ -50,6 +51,23 @@ def test_tokens_are_counted_without_their_states(config: TrainingConfig) -> None
     assert [one.generated_tokens().tolist() for one in kept] == [[2, 3, 4, 5, 6, 7]] * 3
     kept[0].path.unlink()
     assert kept[0].generated_tokens() is None
+
+
+def test_what_is_erased_while_it_is_read_is_not_kept(config: TrainingConfig, monkeypatch) -> None:
+    store(config, 2)
+    material = Material(config)
+    fresh, _ = material.training()
+    assert fresh[0].read()
+    offer = Reservoir.offer
+
+    def erase_first(reservoir: Reservoir, sample) -> bool:
+        erase_offline(config.spool, Which(everything=True))
+        erase_kept(config.spool / RESERVOIR_FOLDER, Which(everything=True))
+        return offer(reservoir, sample)
+
+    monkeypatch.setattr(Reservoir, "offer", erase_first)
+    assert fresh[1].read()
+    assert not list((config.spool / RESERVOIR_FOLDER).iterdir())
 
 
 def test_old_samples_expire_with_the_spools(config: TrainingConfig, monkeypatch) -> None:

@@ -91,6 +91,10 @@ class SpoolReader:
             final=torch.from_numpy(final).view(torch.bfloat16),
         )
 
+    def holds(self, info: SampleInfo) -> bool:
+        """Whether the sample is still in the ring: neither overwritten nor erased."""
+        return self._ring.holds(info.pages, info.generations)
+
     def generated_tokens(self, info: SampleInfo) -> np.ndarray | None:
         """Ids [info.generated] int32 of what the target said, without reading its states; None as for `read`."""
         rows = self._copied(info, self._ring.tokens, self._ring.checks)

@@ -100,7 +100,11 @@ class Material:
         sample = self._spool.read(info)
         if sample is not None and info.id not in self._offered:
             self._offered.add(info.id)
-            self._reservoir.offer(sample)
+            if self._reservoir.offer(sample) and not self._spool.holds(info):
+                # Erased after it was read, perhaps: the reservoir's turn comes after the ring's, but may have been
+                # before this copy was made.
+                with suppress(OSError):
+                    erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda sample, _: sample == info.id)
         return sample
 
 
