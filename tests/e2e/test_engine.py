@@ -357,13 +357,15 @@ def test_a_client_that_goes_away_leaves_no_sample(appliance: Appliance) -> None:
     assert state["samples"] == before["samples"]
 
 
-def test_a_request_for_more_alternatives_than_there_are_tokens_is_refused(appliance: Appliance) -> None:
+def test_requests_that_would_end_the_scheduler_are_refused(appliance: Appliance) -> None:
     chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "logprobs": True}
-    plain = {"text": "Hi", "sampling_params": {"max_new_tokens": 2}, "return_logprob": True}
-    for asked, status in ((10**6, 400), (-1, 400), (3, 200)):
+    plain = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+    bodies = [({"top_logprobs_num": number, "return_logprob": True}, number == 3) for number in (10**6, -1, 3)]
+    bodies += [({"input_ids": [1, number, 3]}, number == 2) for number in (10**9, -7, 2)]
+    for body, good in bodies:
+        assert appliance.http.post("/generate", json=plain | body).status_code == (200 if good else 400), body
+    for asked, status in ((10**6, 400), (3, 200)):
         answer = appliance.http.post("/v1/chat/completions", json=chat | {"top_logprobs": asked})
-        assert answer.status_code == status, answer.text
-        answer = appliance.http.post("/generate", json=plain | {"top_logprobs_num": asked})
         assert answer.status_code == status, answer.text
 
 

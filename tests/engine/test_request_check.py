@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -13,20 +14,28 @@ from tide_cli.engine.plugin.request_check import after_check
 MANAGER = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100))
 
 
+@pytest.mark.parametrize("ids", [None, [], [0, 99]])
 @pytest.mark.parametrize("asked", [None, 0, 1, 100])
-def test_what_there_can_be(asked: int | None) -> None:
-    assert after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=asked)) == "result"
+def test_what_there_can_be(asked: int | None, ids: list[int] | None) -> None:
+    assert after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=asked), ids) == "result"
+    assert after_check("result", MANAGER, SimpleNamespace(), ids) == "result"
 
 
 @pytest.mark.parametrize("asked", [-1, 101, 10**9])
-def test_what_would_end_the_scheduler(asked: int) -> None:
+def test_more_alternatives_than_tokens(asked: int) -> None:
     with pytest.raises(ValueError, match="top_logprobs"):
-        after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=asked))
+        after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=asked), [1])
+
+
+@pytest.mark.parametrize("foreign", [-1, 100, 10**9])
+def test_a_token_that_there_is_not(foreign: int) -> None:
+    with pytest.raises(ValueError, match="token ids"):
+        after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=0), [5, foreign, 7])
 
 
 def test_sglang_does_not_refuse_it_itself() -> None:
     """Where this fails, SGLang does, and engine/plugin/request_check.py can go."""
     request = ChatCompletionRequest(model="m", messages=[], logprobs=True, top_logprobs=10**6)
     assert request.top_logprobs == 10**6
-    asked = SimpleNamespace(top_logprobs_num=10**6, token_ids_logprob=None)
-    assert TokenizerManager._validate_token_ids_logprob(MANAGER, asked) is None
+    check = inspect.unwrap(TokenizerManager._validate_one_request)
+    assert not {"vocab_size", "top_logprobs_num"} & set(check.__code__.co_names)

@@ -103,8 +103,8 @@ REQUEST = HookPoint(
     "sglang.srt.managers.schedule_batch.Req.__init__", ("routing_key",), "capture: the label that the client gave"
 )
 REQUEST_CHECK = HookPoint(
-    "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_token_ids_logprob",
-    ("self", "obj"),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request",
+    ("self", "obj", "input_ids"),
     "requests: refuse what would end the scheduler",
 )
 DRAFT_DECODE_BACKEND = HookPoint(

@@ -1,7 +1,7 @@
 """Requests that SGLang takes and that end its scheduler, and with it every other request: refused before.
 
-More alternatives than the vocabulary has tokens make `torch.topk` raise in the scheduler (SGLang 0.5.23). A test says
-when SGLang refuses them itself.
+A token id that the vocabulary does not have is looked up in the embedding all the same, and more alternatives than it
+has tokens make `torch.topk` raise (SGLang 0.5.23). A test says when SGLang refuses them itself.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ def install() -> None:
     HookRegistry.register(points.REQUEST_CHECK.target, after_check, HookType.AFTER)
 
 
-def after_check(result, manager, obj):
-    """Raises ValueError, which SGLang answers with 400."""
-    tokens, asked = manager.model_config.vocab_size, obj.top_logprobs_num or 0
+def after_check(result, manager, obj, input_ids):
+    """Raises ValueError, which SGLang answers with 400. input_ids: of the prompt; None where it comes in embeddings."""
+    tokens = manager.model_config.vocab_size
+    if input_ids and not (min(input_ids) >= 0 and max(input_ids) < tokens):
+        raise ValueError(f"the token ids of the prompt must be in [0, {tokens})")
+    asked = getattr(obj, "top_logprobs_num", None) or 0  # requests for embeddings have none
     if not 0 <= asked <= tokens:
         raise ValueError(f"{asked} alternatives of a token are asked for (top_logprobs); there are {tokens} tokens")
     return result
