@@ -362,6 +362,7 @@ def test_requests_that_would_end_the_scheduler_are_refused(appliance: Appliance)
     plain = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
     bodies = [({"top_logprobs_num": number, "return_logprob": True}, number == 3) for number in (10**6, -1, 3)]
     bodies += [({"input_ids": [1, number, 3]}, number == 2) for number in (10**9, -7, 2)]
+    bodies += [({"input_ids": None, "text": ""}, False), ({"session_params": {"id": "none"}}, False)]
     for body, good in bodies:
         assert appliance.http.post("/generate", json=plain | body).status_code == (200 if good else 400), body
     for asked, status in ((10**6, 400), (3, 200)):

@@ -14,11 +14,13 @@ from tide_cli.engine.plugin.request_check import after_check
 MANAGER = SimpleNamespace(model_config=SimpleNamespace(vocab_size=100))
 
 
-@pytest.mark.parametrize("ids", [None, [], [0, 99]])
+@pytest.mark.parametrize("ids", [None, [], [0, 99]])  # without ids where the prompt comes in embeddings
 @pytest.mark.parametrize("asked", [None, 0, 1, 100])
 def test_what_there_can_be(asked: int | None, ids: list[int] | None) -> None:
-    assert after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=asked), ids) == "result"
-    assert after_check("result", MANAGER, SimpleNamespace(), ids) == "result"
+    embeds = None if ids else [[0.1]]
+    request = SimpleNamespace(top_logprobs_num=asked, input_embeds=embeds)
+    assert after_check("result", MANAGER, request, ids) == "result"
+    assert after_check("result", MANAGER, SimpleNamespace(), [0, 99]) == "result"
 
 
 @pytest.mark.parametrize("asked", [-1, 101, 10**9])
@@ -31,6 +33,11 @@ def test_more_alternatives_than_tokens(asked: int) -> None:
 def test_a_token_that_there_is_not(foreign: int) -> None:
     with pytest.raises(ValueError, match="token ids"):
         after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=0), [5, foreign, 7])
+
+
+def test_a_prompt_without_a_token() -> None:
+    with pytest.raises(ValueError, match="no token"):
+        after_check("result", MANAGER, SimpleNamespace(top_logprobs_num=0, input_embeds=None), [])
 
 
 def test_sglang_does_not_refuse_it_itself() -> None:

@@ -76,7 +76,7 @@ class Finished:
             rid=req.rid,
             tokens=prompt + list(req.output_ids_through_stop),
             prompt_tokens=len(prompt),
-            draft_version=req.tide_draft,
+            draft_version=getattr(req, "tide_draft", -1),  # SGLang ends some before swap.py has seen them
             verify_steps=rounds,
             correct_drafts=round(correct),
             aborted=isinstance(req.finished_reason, FINISH_ABORT),

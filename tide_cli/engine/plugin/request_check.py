@@ -1,7 +1,7 @@
 """Requests that SGLang takes and that end its scheduler, and with it every other request: refused before.
 
-A token id that the vocabulary does not have is looked up in the embedding all the same, and more alternatives than it
-has tokens make `torch.topk` raise (SGLang 0.5.23). A test says when SGLang refuses them itself.
+An empty prompt is computed, a token id that the vocabulary does not have is looked up in the embedding, and more
+alternatives than it has tokens make `torch.topk` raise (SGLang 0.5.23). A test says when SGLang refuses them itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ def install() -> None:
 def after_check(result, manager, obj, input_ids):
     """Raises ValueError, which SGLang answers with 400. input_ids: of the prompt; None where it comes in embeddings."""
     tokens = manager.model_config.vocab_size
+    if not input_ids and getattr(obj, "input_embeds", None) is None:
+        raise ValueError("the prompt has no token")
     if input_ids and not (min(input_ids) >= 0 and max(input_ids) < tokens):
         raise ValueError(f"the token ids of the prompt must be in [0, {tokens})")
     asked = getattr(obj, "top_logprobs_num", None) or 0  # requests for embeddings have none
