@@ -19,6 +19,7 @@ from tide_cli.drafts.checks import draft_shapes
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocab_map_hash
+from tide_cli.supervisor.journal import Journal
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -189,14 +190,25 @@ def test_an_odd_manifest_is_a_row_with_an_error(state: Path, capsys: pytest.Capt
         assert VersionRows(DraftStore(state / "drafts")).newest()[0]["version"] == 0
 
 
+def served(state: Path, version: int) -> None:
+    """What an appliance writes down whose engine has come up with this version."""
+    journal = Journal(state / "tide.db")
+    journal.serve(version)
+    journal.note("ready", "the engine is ready", {"version": version})
+    journal.close()
+
+
 def test_back_and_forth_without_an_appliance(state: Path) -> None:
     where = ("--state-dir", state)
     refused = tide("drafts", "rollback", *where)
     assert (refused.returncode, "nothing was ever served" in refused.stderr) == (1, True)
-    tide("drafts", "use", "0", *where)
+    served(state, 0)
     refused = tide("drafts", "rollback", *where)
-    assert (refused.returncode, "v0000 is the first one served" in refused.stderr) == (1, True)
+    assert (refused.returncode, "none was served before v0000" in refused.stderr) == (1, True)
     tide("drafts", "use", "1", *where)
+    assert "v0000 will be served" in tide("drafts", "rollback", *where).stdout
+    assert tide("drafts", "rollback", *where).returncode == 1  # v0001 was never served
+    served(state, 1)
     assert "v0000 will be served" in tide("drafts", "rollback", *where).stdout
     back = read("drafts", "rollback", *where)
     assert back == {"version": "v0001", "now": False, "text": "v0001 will be served from the next `tide up` on"}

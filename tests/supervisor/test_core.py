@@ -74,7 +74,7 @@ def test_the_ready_event_carries_the_phases_of_the_start() -> None:
     history.tell(Answered(1, {"weights": 20.0, "first_token": 2.5}), at=32)
     ready = history.notes[-1]
     assert ready.text == "the engine is ready after 24 s (loading weights 20 s, first token 2 s)"
-    assert ready.data == {"seconds": 24, "phases": {"target": 7, "weights": 20.0, "first_token": 2.5}}
+    assert ready.data == {"seconds": 24, "phases": {"target": 7, "weights": 20.0, "first_token": 2.5}, "version": 0}
 
 
 def test_a_failed_step_is_fatal_with_its_reason() -> None:
