@@ -284,6 +284,20 @@ def test_a_second_wish_to_stop_kills() -> None:
     history = History().serving()
     history.tell(StopAsked("Ctrl-C"))
     assert history.tell(KillAsked()) == [Kill(ENGINE), Kill(TRAINER)]
+    assert history.notes[-1].text == "stopping at once; a request that was still under way is cut"
+
+
+def test_the_end_says_what_it_waits_for_and_what_it_cut() -> None:
+    history = History().serving()
+    history.tell(StopAsked("tide down", requests=2), at=50)
+    text = "stopping: tide down; 2 requests under way, 20 s at most, then what still runs is killed"
+    assert history.notes[-1].text == text
+    history.tell(Tick(), at=55)
+    assert history.tell(Tick(), at=70) == [Kill(ENGINE), Kill(TRAINER)]
+    assert [note.text for note in history.notes if note.kind == "killed"] == [
+        "the engine has not ended within 20 s and is killed; a request that was still under way is cut",
+        "the trainer has not ended within 20 s and is killed",
+    ]
 
 
 def test_stop_before_anything_runs_and_while_waiting_to_start_again() -> None:
