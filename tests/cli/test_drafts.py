@@ -96,7 +96,10 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     refused = tide("drafts", "export", "1", state / "drafts" / "v0009", *where)
     assert (refused.returncode, "own folder" in refused.stderr) == (2, True)
     imported = tide("drafts", "import", out, *where)
-    assert (imported.returncode, imported.stdout, imported.stderr) == (0, "v0002\n", "")
+    assert (imported.returncode, imported.stdout) == (0, "v0002\n")
+    said = imported.stderr.splitlines()
+    assert said[0] == "tide: its weights are those of v0001"
+    assert said[1].startswith("tide: it is not served: `tide drafts use v0002 --state-dir ")
     shown = read("drafts", "show", "2", *where)
     assert (shown["lineage"], shown["gate"], shown["served"], shown["target"]) == ([], None, False, "tiny")
     assert shown["files"] == read("drafts", "show", "1", *where)["files"]
@@ -120,7 +123,7 @@ def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
     where = ("--state-dir", state)
     for parent in range(1, 6):
         publish(state / "drafts", parent, tmp_path / "scratch")
-    tide("drafts", "use", "5", *where)  # v0004 is its parent
+    served(state, 5)  # v0004 is its parent
     tide("drafts", "use", "2", *where)  # v0001 is its parent, v0005 was served before
     assert tide("drafts", "pin", "0", *where).returncode == 0
     plan = read("drafts", "gc", "--keep", "1", "--dry-run", *where)

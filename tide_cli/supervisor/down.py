@@ -97,9 +97,7 @@ def _ask_to_stop(paths: Paths, supervisor: ProcessStat | None, now: bool) -> Non
         send([supervisor] if supervisor else [], signal.SIGKILL if now else signal.SIGTERM)
 
 
-def _wait_for_end(
-    paths: Paths, supervisor: ProcessStat | None, seconds: float, meanwhile: Callable[[], None]
-) -> None:
+def _wait_for_end(paths: Paths, supervisor: ProcessStat | None, seconds: float, meanwhile: Callable[[], None]) -> None:
     """Until the lock is free, and its holder's process gone, which takes a moment longer."""
     deadline = time.monotonic() + seconds
     while is_locked(paths.lock) or (supervisor and same_process(supervisor)):

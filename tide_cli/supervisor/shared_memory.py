@@ -1,4 +1,4 @@
-"""Shared memory in /dev/shm whose name is made at random, and which stays when its processes are killed, which they are.
+"""Shared memory in /dev/shm, named at random, which stays behind when its processes are killed, which they are.
 
 SGLang's load table, and the named semaphores of Python's multiprocessing (tqdm's lock is one): SGLang ends by killing
 all of its processes, among them the resource tracker, whose task it would be to remove those.
