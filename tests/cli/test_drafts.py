@@ -99,7 +99,7 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     assert (imported.returncode, imported.stdout) == (0, "v0002\n")
     said = imported.stderr.splitlines()
     assert said[0] == "tide: its weights are those of v0001"
-    assert said[1].startswith("tide: it is not served: `tide drafts use v0002 --state-dir ")
+    assert said[1] == f"tide: it is not served: `tide drafts use --state-dir {state} v0002` serves it"
     shown = read("drafts", "show", "2", *where)
     assert (shown["lineage"], shown["gate"], shown["served"], shown["target"]) == ([], None, False, "tiny")
     assert shown["files"] == read("drafts", "show", "1", *where)["files"]
