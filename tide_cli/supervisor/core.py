@@ -103,7 +103,7 @@ class Core:
                 self.stopped_by = by
                 return self._stop(now, stop_note(by, requests, self.limits))
             case KillAsked():
-                killed = [Kill(child.name) for child in self.children.values() if child.alive]
+                killed: list[Action] = [Kill(child.name) for child in self.children.values() if child.alive]
                 note = kill_note(self.children[ENGINE])
                 return [note, *killed] if self.stopping else self._stop(now, note) + killed
             case DraftChosen():
