@@ -87,7 +87,7 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 profile=${profile:-$(find_profile)}
 case "$profile" in
   cpu | cuda) ;;
-  rocm) fail "an AMD GPU is here, but SGLang's wheels on the package index are CUDA builds" \
+  rocm) fail "the profile rocm installs nothing: SGLang's wheels on the package index are CUDA builds, not for AMD GPUs" \
     "use SGLang's ROCm container and run ./install.sh --profile cuda inside it, or serve on the CPU with ./install.sh --profile cpu" ;;
   *) fail "unknown profile '$profile'" "choose cpu, cuda or rocm" ;;
 esac
@@ -121,3 +121,9 @@ step tide pip install --editable .
 
 echo "installed in $((SECONDS - began)) s; checking:"
 "$venv/bin/tide" doctor
+cat <<TEXT
+next:
+  .venv/bin/tide demo    watch a draft learn, a few minutes
+  .venv/bin/tide up      serve a model
+  ln -s '$venv/bin/tide' ~/.local/bin/    gives it the name \`tide\`, where ~/.local/bin is on PATH
+TEXT

@@ -50,6 +50,7 @@ class Paths:
     cache: Path  # shared between appliances: converted targets, measured round times
     embedded_target: Path  # the checkpoint converted from the embedded target's GGUF
     profiles: Path  # measured round times of engines, see tide_cli/engine/plugin/profile.py
+    kernels: Path  # what SGLang compiles, unless SGLANG_CACHE_DIR names another folder
     spool: Path  # ring.bin, index.db, reservoir/
     drafts: Path  # v0000/, v0001/, …
     training: Path  # the trainer's own state between cycles
@@ -71,6 +72,7 @@ class Paths:
             cache=cache,
             embedded_target=cache / "targets" / "smollm2-135m",
             profiles=cache / "profiles",
+            kernels=cache / "sglang",
             spool=state / "spool",
             drafts=state / "drafts",
             training=state / "training",

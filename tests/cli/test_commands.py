@@ -29,7 +29,7 @@ HEAVY = (
 
 
 def test_version_and_help() -> None:
-    assert tide("version").stdout == f"tide {__version__}\n"
+    assert tide("version").stdout == tide("--version").stdout == f"tide {__version__}\n"
     answer = tide("--help")
     assert answer.returncode == 0
     for command in ("up", "down", "ps", "status", "logs", "events", "train", "drafts", "config", "paths", "doctor"):

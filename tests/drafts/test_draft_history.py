@@ -12,6 +12,10 @@ def swap(version: int, before: int | None) -> dict:
     return {"kind": "swap", "data": {"version": version, "before": before}}
 
 
+def ready(version: int | None) -> dict:
+    return {"kind": "ready", "data": {"seconds": 9.0, "version": version}}
+
+
 def test_the_last_change_to_the_served_version_counts():
     wish = {"kind": "use", "data": {"version": 3}}
     assert served_before([], 0) is None
@@ -19,7 +23,11 @@ def test_the_last_change_to_the_served_version_counts():
     assert served_before([swap(1, 0), swap(2, 1)], 2) == 1
     assert served_before([swap(1, 0), wish], 1) == 0
     assert served_before([swap(2, 1), swap(1, 2), swap(2, 2)], 2) == 1  # the same one again is no change
-    assert served_before([swap(2, 1)], 7) is None
+    # a version that was only asked for is no way back, and none is lost by it
+    assert served_before([swap(1, 0), swap(3, 1), wish], 2) == 3
+    assert served_before([swap(1, 0), swap(3, 1), wish, ready(3)], 3) == 1
+    assert served_before([swap(1, 0), wish, ready(2), ready(2)], 2) == 1  # served from a start on
+    assert served_before([ready(None), ready(0)], 0) is None
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=12))

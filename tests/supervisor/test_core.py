@@ -74,7 +74,7 @@ def test_the_ready_event_carries_the_phases_of_the_start() -> None:
     history.tell(Answered(1, {"weights": 20.0, "first_token": 2.5}), at=32)
     ready = history.notes[-1]
     assert ready.text == "the engine is ready after 24 s (loading weights 20 s, first token 2 s)"
-    assert ready.data == {"seconds": 24, "phases": {"target": 7, "weights": 20.0, "first_token": 2.5}}
+    assert ready.data == {"seconds": 24, "phases": {"target": 7, "weights": 20.0, "first_token": 2.5}, "version": 0}
 
 
 def test_a_failed_step_is_fatal_with_its_reason() -> None:
@@ -284,6 +284,20 @@ def test_a_second_wish_to_stop_kills() -> None:
     history = History().serving()
     history.tell(StopAsked("Ctrl-C"))
     assert history.tell(KillAsked()) == [Kill(ENGINE), Kill(TRAINER)]
+    assert history.notes[-1].text == "stopping at once; a request that was still under way is cut"
+
+
+def test_the_end_says_what_it_waits_for_and_what_it_cut() -> None:
+    history = History().serving()
+    history.tell(StopAsked("tide down", requests=2), at=50)
+    text = "stopping: tide down; 2 requests under way, 20 s at most, then what still runs is killed"
+    assert history.notes[-1].text == text
+    history.tell(Tick(), at=55)
+    assert history.tell(Tick(), at=70) == [Kill(ENGINE), Kill(TRAINER)]
+    assert [note.text for note in history.notes if note.kind == "killed"] == [
+        "the engine has not ended within 20 s and is killed; a request that was still under way is cut",
+        "the trainer has not ended within 20 s and is killed",
+    ]
 
 
 def test_stop_before_anything_runs_and_while_waiting_to_start_again() -> None:

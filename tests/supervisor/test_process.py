@@ -236,3 +236,30 @@ def test_a_log_that_is_a_folder_is_named(tmp_path: Path) -> None:
     told: list[Message] = []
     assert Processes(SimpleNamespace(spec=lambda child, served: spec), told.append).start(TARGET, 1, None) is None
     assert told == [Exited(TARGET, 1, 1, f"{log}: it is a folder")]
+
+
+# a part of it that bears a title of SGLang's and outlives it by a moment
+PARTS = """
+import os, subprocess, sys, time
+part = "import time; print('up', flush=True); time.sleep(600)"
+child = subprocess.Popen(["sglang::detokenizer", "-c", part], executable=sys.executable, stdout=subprocess.PIPE)
+child.stdout.readline()
+os.write(int(sys.argv[1]), b'{"event": "part", "pid": %d}\\n' % child.pid)
+child.wait()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("killed", "lost"), [("part", ["detokenizer"]), ("child", [])])
+def test_a_lost_part_is_named_unless_the_child_itself_was_killed(tmp_path: Path, killed: str, lost: list[str]) -> None:
+    running = Running(tmp_path, PARTS)
+    part = running.events.get(timeout=WITHIN)["pid"]
+    running.process.note_parts()
+    os.kill(part if killed == "part" else running.process.pid, signal.SIGKILL)
+    if killed == "child":
+        running.exit()
+    else:
+        while process_stat(part):
+            pass
+    assert running.process.lost_parts() == lost
+    running.process.kill()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from tide_cli.supervisor.shared_memory import load_tables, remove_tables
+from tide_cli.supervisor.shared_memory import load_tables, recorded_tables, remove_tables
 
 MAPS = """\
 55d0-55d1 r-xp 00000000 08:01 10 /usr/bin/python3
@@ -27,3 +31,43 @@ def test_what_is_gone_or_kept_from_us_is_no_error(tmp_path: Path) -> None:
     remove_tables([table, tmp_path / "gone", tmp_path])
     assert not table.exists()
     assert tmp_path.is_dir()
+
+
+# it says its resource tracker's pid and the name of its semaphore, both of which survive its end
+SEMAPHORE = """
+import multiprocessing, multiprocessing.resource_tracker as tracker, sys, time
+lock = multiprocessing.get_context("spawn").Lock()
+print(tracker._resource_tracker._pid, lock._semlock.name, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_semaphore_of_a_process_whose_resource_tracker_is_killed_as_well() -> None:
+    def made() -> tuple[subprocess.Popen[str], int, Path]:
+        process = subprocess.Popen([sys.executable, "-c", SEMAPHORE], stdout=subprocess.PIPE, text=True)
+        tracker, name = process.stdout.readline().split()
+        return process, int(tracker), Path("/dev/shm") / f"sem.{name.lstrip('/')}"
+
+    (one, tracker, its), (other, _, of_other) = made(), made()
+    try:
+        found = load_tables([one.pid])
+        assert found == {its}
+        os.kill(tracker, signal.SIGKILL)
+        one.kill()
+        one.wait()
+        assert its.exists()
+        assert recorded_tables([str(path) for path in found]) == found
+        remove_tables(found)
+        assert (its.exists(), of_other.exists()) == (False, True)
+    finally:
+        for process in (one, other):
+            process.kill()
+            process.wait()
+            process.stdout.read()  # until its resource tracker has ended as well
+            process.stdout.close()
+        its.unlink(missing_ok=True)
+
+
+def test_no_other_file_is_taken_from_a_record() -> None:
+    others = ["/dev/shm/sem.other", "/dev/shm/sem.mp-a/../b", "/etc/passwd", "/dev/shm/sglang_loads_/../x.shm", 7]
+    assert recorded_tables(others) == set()

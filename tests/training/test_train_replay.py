@@ -77,6 +77,12 @@ def test_a_cycle_comes_out_the_same_bit_for_bit(trained: TrainingConfig) -> None
     with pytest.raises(TideError, match="cannot be run again") as caught:
         again(trained, 2)
     assert "newest cycles" in caught.value.why
+    assert caught.value.remedy == "replay a newer one: 3, 4"
+    newest = CycleRecord.read(trained.state, 4)
+    newest.newest = [(10**9, 1)]  # a sample that is not stored
+    with pytest.raises(TideError, match="cannot be run again") as caught:
+        replay(trained, newest, None, lambda done, total: None)
+    assert caught.value.remedy == "it is the newest: the next cycle can be replayed"
     # a step more than was taken is another cycle
     record = CycleRecord.read(trained.state, 1)
     record.losses[-1] *= 1.01

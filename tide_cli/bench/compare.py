@@ -57,7 +57,8 @@ def read_report(path: Path) -> dict[str, Any]:
     try:
         report = json_object(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}", why=reason(error)) from None
+        remedy = "give two files that `tide bench … --json` or --results has written"
+        raise UsageError(f"cannot read {path}", why=reason(error), remedy=remedy) from None
     if not isinstance(report.get("environment"), dict):
         raise UsageError(f"{path} is no report of a bench", remedy="`tide bench … --json > FILE` writes one")
     return report

@@ -11,7 +11,7 @@ from typing import Any
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.printable import many
 
-NO_PLOTS = "The plots are left out: matplotlib is not installed (pip install --group bench)."
+NO_PLOTS = "The plots are left out: matplotlib is not installed (.venv/bin/pip install --group bench)."
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #c8ced6; --soft: #f3f5f7; --bad: #b3261e;

@@ -7,7 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-_MISSING = "pip install --group bench"
+_MISSING = ".venv/bin/pip install --group bench"
 _ROWS = (
     ("spool, ingest", "ingest_mb_s"),
     ("  prompts", "ingest_prefill_mb_s"),

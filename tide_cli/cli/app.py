@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from tide_cli import __version__
 from tide_cli.cli.output import complain, forget
 from tide_cli.errors import ExitCode, TideError, reason
 from tide_cli.hints import remember
@@ -70,8 +71,17 @@ app = _App(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"tide {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(debug: bool = typer.Option(False, "--debug", help="Show tracebacks instead of short messages.")) -> None:
+def options(
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks instead of short messages."),
+    version: bool = typer.Option(False, "--version", help="Show TIDE's version.", is_eager=True, callback=_version),
+) -> None:
     """Options of every command; main() has read them already, since they may stand behind the command as well."""
 
 

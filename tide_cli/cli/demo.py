@@ -46,6 +46,9 @@ def demo(
         raise
     console.print(as_table(result))
     console.print(verdict(result), highlight=False, soft_wrap=True)
+    console.print(
+        "`tide up` serves a model and goes on like this with your own requests.", highlight=False, soft_wrap=True
+    )
     if json:
         print(as_json(result), flush=True)
     return int(ExitCode.DONE if result.improved else ExitCode.FAILED)

@@ -103,13 +103,29 @@ def import_(
         print_json({"version": version_name(version), "swappable": swappable})
     else:
         print(version_name(version))
-    if not swappable and served is not None:
+    weights = _weights(store, version)
+    same = [other for other in store.versions() if other != version and _weights(store, other) == weights]
+    if same:
+        complain([f"its weights are those of {' and '.join(map(version_name, same))}"])
+    if swappable:
+        complain([f"it is not served: `tide drafts use {version_name(version)}` serves it"])
+    elif served is not None:
         complain(
             [
                 f"its shape or dtype is not that of {version_name(served)}, which is served",
                 "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
             ]
         )
+
+
+def _weights(store: DraftStore, version: int) -> str | None:
+    """Their sha256; None where the manifest is damaged."""
+    from tide_cli.drafts.manifest import WEIGHTS_FILE
+
+    try:
+        return store.manifest(version).files.get(WEIGHTS_FILE)
+    except TideError:
+        return None
 
 
 @drafts_app.command("gc")

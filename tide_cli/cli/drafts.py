@@ -163,7 +163,7 @@ def rollback(state_dir: StateDir = None, config: Config = None, json: Json = Fal
     paths = appliance_paths(state_dir, config)
     served, previous = read_served(paths.database), previously_served(paths)
     if previous is None:
-        now = "nothing was ever served" if served is None else f"{version_name(served)} is the first one served"
+        now = "nothing was ever served" if served is None else f"none was served before {version_name(served)}"
         raise TideError("there is no version to go back to", why=now, remedy="`tide drafts ls` lists the versions")
     if previous not in DraftStore(paths.drafts).versions():
         why = f"{version_name(previous)} was removed"
@@ -199,15 +199,14 @@ def _serve(paths: Paths, version: int, json: bool) -> None:
 
 def _serve_from_next_start(paths: Paths, version: int) -> None:
     from tide_cli.drafts.manifest import version_name
-    from tide_cli.supervisor.journal import Journal, read_served
+    from tide_cli.supervisor.journal import Journal
     from tide_cli.supervisor.lock import StateLock
 
     lock = StateLock(paths.lock)
     try:
-        data = {"version": version, "before": read_served(paths.database)}
         journal = Journal(paths.database)
         journal.serve(version)
-        journal.note("use", f"{version_name(version)} asked for by the user", data)
+        journal.note("use", f"{version_name(version)} asked for by the user", {"version": version})
         journal.close()
     finally:
         lock.release()

@@ -31,9 +31,10 @@ def down(
     """End the appliance and whatever a killed one has left behind."""
     from tide_cli.supervisor.down import bring_down
 
-    ended = bring_down(appliance_paths(state_dir, config), now=now)
+    ended = bring_down(appliance_paths(state_dir, config), now=now, say=lambda text: complain([text]))
     left = f", {many(ended.leftovers, 'leftover process')} ended" if ended.leftovers else ""
-    complain([("the appliance has ended" if ended.supervisor else "no appliance was running") + left])
+    killed = "the appliance had been killed; what it left is removed"
+    complain([("the appliance has ended" if ended.supervisor else killed) + left])
 
 
 class Part(StrEnum):

@@ -19,6 +19,7 @@ from tide_cli.errors import TideError
 from tide_cli.printable import many
 
 if TYPE_CHECKING:
+    from tide_cli.paths import Paths
     from tide_cli.training.record import CycleRecord
 
 
@@ -48,7 +49,7 @@ def train_replay(
     if seed is not None:
         argv.append(f"--seed={seed}")
     with progress(f"cycle {cycle}, {many(len(record.steps), 'step')}") as tick:
-        found = _run(argv, _environment(record), tick)
+        found = _run(argv, _environment(record, paths), tick)
     if json:
         print_json(found)
     else:
@@ -57,14 +58,14 @@ def train_replay(
     return int(found["same"] is False)
 
 
-def _environment(record: CycleRecord) -> dict[str, str]:
+def _environment(record: CycleRecord, paths: Paths) -> dict[str, str]:
     """TideError where the configuration of the record cannot be one."""
     from tide_cli.engine.launch import cpu_environment
     from tide_cli.training.config import TrainingConfig
 
     config = TrainingConfig.from_json(text.dumps(record.config))
     added = cpu_environment() if config.device == "cpu" else {}
-    return {**os.environ, **added, "OMP_NUM_THREADS": str(config.threads)}
+    return {"SGLANG_CACHE_DIR": str(paths.kernels), **os.environ, **added, "OMP_NUM_THREADS": str(config.threads)}
 
 
 def _run(argv: list[str], environment: Mapping[str, str], tick: Callable[[float, float], None]) -> dict[str, Any]:

@@ -116,8 +116,11 @@ def foreground(workshop: Workshop) -> int:
     from tide_cli.supervisor.journal import event_line
 
     settings, screen = workshop.settings, None
+    killed: list[str] = []  # what the dashboard has shown last, and takes away with it
 
     def on_event(event: dict[str, Any]) -> None:
+        if screen and event["kind"] == "killed":
+            killed.append(event["text"])
         if (screen and screen.shown) or event["kind"] == "fatal":  # that reason is the error this command ends with
             return
         with suppress(OSError):  # a full disk or a reader that has gone costs the words, not the serving
@@ -142,7 +145,7 @@ def foreground(workshop: Workshop) -> int:
     if code and outcome:
         raise outcome_error(outcome)
     if screen:
-        complain(["the appliance has ended"])
+        complain([*killed, "the appliance has ended"])
     return code
 
 

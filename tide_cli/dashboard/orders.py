@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tide_cli.drafts.history import SERVING_KINDS, served_before
+from tide_cli.drafts.history import served_before
 from tide_cli.supervisor.control_client import ask
 
 ORDER_WITHIN = 150.0  # seconds: a swap takes its time
@@ -33,7 +33,7 @@ class Orders:
     def before(self, served: int | None) -> int | None:
         """The version served before this one, as far as the events know."""
         events = self._ask(self._socket, "GET", "/v1/events", timeout=10.0)
-        return served_before([event for event in events if event["kind"] in SERVING_KINDS], served)
+        return served_before(events, served)
 
     def _order(self, resource: str, body: dict[str, Any] | None = None) -> str:
         return str(self._ask(self._socket, "POST", f"/v1/{resource}", body, timeout=ORDER_WITHIN)["done"])

@@ -21,9 +21,7 @@ def draw(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        remedy = (
-            "`pip install --group bench` in TIDE's folder installs it; without --output the terminal shows the plot"
-        )
+        remedy = "`.venv/bin/pip install --group bench` in TIDE's folder; without --output the terminal shows the plot"
         raise TideError("there is no matplotlib to draw with", remedy=remedy) from None
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.add_subplot()

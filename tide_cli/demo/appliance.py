@@ -35,3 +35,13 @@ def demo_settings(state: Path, concurrency: int) -> Settings:
             "max_running_requests": max(settings.max_running_requests, concurrency),
         }
     )
+
+
+def differences(settings: Settings) -> str:
+    """What an appliance of `tide up` would do otherwise, in a line."""
+    usual = {name: Settings.model_fields[name].default for name in ("cycle_tokens", "cycle_seconds", "gate_margin")}
+    return (
+        f"chosen for a short run: a cycle after {settings.cycle_tokens:,} tokens for {settings.cycle_seconds:g} s "
+        f"(else {usual['cycle_tokens']:,} and {usual['cycle_seconds']:g} s), gate margin {settings.gate_margin:g} "
+        f"(else {usual['gate_margin']:g}), always {settings.draft_steps} draft steps (else as many as pay)"
+    )

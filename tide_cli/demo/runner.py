@@ -11,7 +11,7 @@ from typing import Any
 
 from tide_cli.bench.engines import Appliance, running, state_folder
 from tide_cli.bench.interrupts import Interrupts
-from tide_cli.demo.appliance import demo_settings
+from tide_cli.demo.appliance import demo_settings, differences
 from tide_cli.demo.chat import ChatClient
 from tide_cli.demo.measure import compare
 from tide_cli.demo.report import DemoResult
@@ -73,6 +73,7 @@ def _run_on_appliance(options: DemoOptions, workload: Workload, screen: Screen) 
             traffic = Traffic(chat, workload.traffic, options.concurrency, _MAX_TOKENS)
             try:
                 with screen, running(settings, interrupts) as appliance, interrupts.allowed():
+                    screen.say(differences(settings))
                     if options.stays:
                         screen.say(f"the state folder is {folder}, which stays")
                     try:

@@ -71,7 +71,7 @@ class LiveScreen(Screen):
         self._live.stop()
 
     def phase(self, text: str) -> None:
-        self._phase, self._progress = text, ""
+        self._phase, self._progress, self._begun = text, "", time.monotonic()
         self._status = None  # of the phase before
 
     def say(self, text: str) -> None:

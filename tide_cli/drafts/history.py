@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SERVING_KINDS = ("swap", "use")  # kinds of events that can change the served version
+SERVING_KINDS = ("swap", "ready")  # kinds of events that tell which version the engine has: what was asked for is none
 
 
 def served_before(events: Sequence[Mapping[str, Any]], served: int | None) -> int | None:
-    """The version that was served before the present one; None where the events know of none.
+    """The version that was last served and is not `served`, the present one or the one wished for; None without one.
 
-    events: of SERVING_KINDS, in order of time. Each that changed the served version holds it as `version` in its data,
-    and as `before` the one it replaced; a wish that the engine has not confirmed has no `before`.
+    events: in order of time, of which SERVING_KINDS count. Each holds the version that the engine has from then on as
+    `version` in its data, a swap also the one it replaced as `before`.
     """
-    for event in reversed(events):
-        version, before = event["data"].get("version"), event["data"].get("before")
-        if version == served and before is not None and before != served:
-            return int(before)
+    for event in reversed([event for event in events if event["kind"] in SERVING_KINDS]):
+        for name in ("version", "before"):
+            version = event["data"].get(name)
+            if isinstance(version, int) and version != served:
+                return version
     return None

@@ -68,7 +68,11 @@ def _named_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple
     cores = check_cores(flag, text)
     if foreign := sorted(set(cores) - set(available)):
         raise UsageError(
-            f"{flag}: core {format_cores(foreign)} is not available here",
+            f"{flag}: {_cores(foreign)} not available here",
             remedy=f"choose from {format_cores(available)}",
         )
     return cores
+
+
+def _cores(cores: Sequence[int]) -> str:
+    return f"core{'s' if len(cores) > 1 else ''} {format_cores(cores)} {'are' if len(cores) > 1 else 'is'}"

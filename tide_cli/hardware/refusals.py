@@ -32,11 +32,21 @@ class DoesNotFit(UsageError):
 def refuse_gpu_wishes(wishes: Wishes) -> None:
     """Raises UsageError for what asks for GPUs where none is to be used."""
     if wishes.serve_gpus is not None:
-        raise UsageError(f"--serve-gpus {wishes.serve_gpus}: there is no GPU to use here", remedy="`tide gpus`")
+        raise UsageError(
+            f"--serve-gpus {wishes.serve_gpus}: there is no GPU to use here",
+            remedy="`tide gpus` lists those that are here",
+        )
     if wishes.train_gpus is not None and named_gpus("--train-gpus", wishes.train_gpus, ()):
-        raise UsageError(f"--train-gpus {wishes.train_gpus}: there is no GPU to use here", remedy="`tide gpus`")
+        raise UsageError(
+            f"--train-gpus {wishes.train_gpus}: there is no GPU to use here",
+            remedy="`tide gpus` lists those that are here",
+        )
     if wishes.tp not in (None, 1):
-        raise UsageError(f"--tp {wishes.tp} needs {wishes.tp} GPUs", why="there is none to use here")
+        raise UsageError(
+            f"--tp {wishes.tp} needs {wishes.tp} GPUs",
+            why="there is none to use here",
+            remedy="`tide gpus` lists those that are here",
+        )
 
 
 def too_small(

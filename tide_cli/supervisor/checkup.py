@@ -61,7 +61,7 @@ def check_up(settings: Settings) -> Iterator[Finding]:
     yield _leftovers(paths, running)
     yield _capture(settings, running)
     if all(package.ok for package in packages):
-        yield _hooks(bool(inventory.gpus))
+        yield _hooks(bool(inventory.gpus), paths)
 
 
 def _python() -> Finding:
@@ -160,8 +160,8 @@ def _engine_states(holder: dict[str, Any]) -> list[dict[str, Any]]:
         client.close()
 
 
-def _hooks(on_gpu: bool) -> Finding:
-    environment = dict(os.environ)
+def _hooks(on_gpu: bool, paths: Paths) -> Finding:
+    environment = {"SGLANG_CACHE_DIR": str(paths.kernels), **os.environ}  # importing SGLang makes a folder there
     if not on_gpu:
         environment |= cpu_environment()
     command = [sys.executable, "-m", "tide_cli.engine.selfcheck"]

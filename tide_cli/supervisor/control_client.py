@@ -12,6 +12,8 @@ from tide_cli.errors import NotRunningError, TideError, reason
 
 STATUS_VERSION = 2  # of the fields of GET /v1/status: they are only added to; docs/telemetry.md says what each means
 
+UP_REMEDY = "`tide up` starts one; --state-dir or TIDE_STATE_DIR names another folder"
+
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
@@ -38,7 +40,7 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         raise NotRunningError(
             f"no appliance runs on {path.parent if path.name == 'control.sock' else path}",
-            remedy="`tide up` starts one; --state-dir or TIDE_STATE_DIR names another folder",
+            remedy=UP_REMEDY,
         ) from None
     except PermissionError:
         raise TideError(f"{path} belongs to another user", remedy="name your own with --state-dir") from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tide_cli.supervisor.answers import NO_TRAINING, why_no_restart, why_no_training
-from tide_cli.supervisor.endings import end, exit_words, give_up, judge_silence, times_words
+from tide_cli.supervisor.endings import end, exit_words, give_up, judge_silence, kill_note, stop_note, times_words
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Child, Limits, State
 from tide_cli.supervisor.messages import (
@@ -99,12 +99,13 @@ class Core:
                 return self._way_up.next_step(now)
             case Exited():
                 return self._exited(message, now)
-            case StopAsked(by):
+            case StopAsked(by, requests):
                 self.stopped_by = by
-                return self._stop(now, Note("stop", f"stopping: {by}"))
+                return self._stop(now, stop_note(by, requests, self.limits))
             case KillAsked():
-                killed = [Kill(child.name) for child in self.children.values() if child.alive]
-                return self._stop(now, Note("stop", "stopping at once")) + killed
+                killed: list[Action] = [Kill(child.name) for child in self.children.values() if child.alive]
+                note = kill_note(self.children[ENGINE])
+                return [note, *killed] if self.stopping else self._stop(now, note) + killed
             case DraftChosen():
                 return self._draft_chosen(message, now)
             case Answered(generation, phases):
@@ -253,7 +254,7 @@ class Core:
                 actions += give_up(child, f"not a step in {self.limits.train_hang_timeout:.0f} s", self.limits, now)
             elif child.state is State.STOPPING:
                 child.deadline = None
-                actions.append(Kill(child.name))
+                actions += [kill_note(child, self.limits.stop_timeout), Kill(child.name)]
         return actions
 
     # --- the way down

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tide_cli.printable import many
 from tide_cli.supervisor.causes import signal_name
 from tide_cli.supervisor.lifecycle import Child, Limits, State
-from tide_cli.supervisor.messages import TRAINER, Action, Exited, Kill, Note, Tell, Terminate
+from tide_cli.supervisor.messages import ENGINE, TRAINER, Action, Exited, Kill, Note, Tell, Terminate
 
 
 def end(child: Child, limits: Limits, now: float) -> list[Action]:
@@ -15,6 +16,22 @@ def end(child: Child, limits: Limits, now: float) -> list[Action]:
         child.terminate_at = now + limits.stop_timeout / 4
         return [Tell({"cmd": "stop"})]
     return [Terminate(child.name)]
+
+
+def stop_note(by: str, requests: int | None, limits: Limits) -> Note:
+    """The end has begun: what it waits for, and how long. requests: that run or wait; None: not known."""
+    waits = f"{many(requests, 'request')} under way, " if requests else ""
+    text = f"stopping: {by}; {waits}{limits.stop_timeout:g} s at most, then what still runs is killed"
+    return Note("stop", text, {"requests": requests, "stop_timeout": limits.stop_timeout})
+
+
+def kill_note(child: Child, waited: float | None = None) -> Note:
+    """It is killed: at once, with all others, or because it has not ended in the seconds `waited`."""
+    cut = child.name == ENGINE and child.alive and child.ready_since is not None
+    after = "; a request that was still under way is cut" if cut else ""
+    if waited is None:
+        return Note("stop", f"stopping at once{after}")
+    return Note("killed", f"the {child.name} has not ended within {waited:g} s and is killed{after}")
 
 
 def give_up(child: Child, reason: str, limits: Limits, now: float) -> list[Action]:

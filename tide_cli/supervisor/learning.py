@@ -196,7 +196,7 @@ class Learning:
             elif self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
                 # without a verdict it says nothing about the next one
                 self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
-            return [Note("cycle_end", f"cycle ended: {event.get('reason', '')}", event)]
+            return [Note("cycle_end", f"cycle {event.get('cycle', '?')} ended: {event.get('reason', '')}", event)]
         if kind == "error":  # whatever fails has no other end
             compared = self._ended(now) is Doing.COMPARISON
             failed = self.serving.not_compared() if compared else []

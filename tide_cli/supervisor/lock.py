@@ -117,7 +117,7 @@ def already_runs(path: Path) -> TideError:
         )
     return TideError(
         f"an appliance already runs on {path.parent} (pid {pid})",
-        remedy="`tide down` ends it; another one needs its own --state-dir and --port",
+        remedy="`tide down` ends it; a second appliance needs its own --state-dir and --port",
     )
 
 

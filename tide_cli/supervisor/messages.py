@@ -132,9 +132,10 @@ class Told:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """End everything in order. by: who asked, in words."""
+    """End everything in order. by: who asked, in words; requests: that run or wait, None where that is not known."""
 
     by: str
+    requests: int | None = None
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,12 @@ class ChildProcess:
                     keep_to(self._spec.cores, stat.pid)
 
     def lost_parts(self) -> list[str]:
-        """Titles of those that have ended. SGLang itself may take a minute to see that one is gone."""
+        """Titles of those that have ended. SGLang itself may take a minute to see that one is gone.
+
+        Nothing where the child itself has ended, which takes them along: its own end is news soon, and says why.
+        """
+        if self._popen.poll() is not None:
+            return []
         return [title for stat, title in self._parts.values() if not same_process(stat)]
 
     def terminate(self) -> None:

@@ -116,7 +116,7 @@ class Supervisor:
         return self.exporter.page()
 
     def stop(self, by: str) -> None:
-        self._queue.put(StopAsked(by))
+        self._queue.put(StopAsked(by, self._requests()))
 
     def kill(self) -> None:
         self._queue.put(KillAsked())
@@ -124,7 +124,13 @@ class Supervisor:
     def stop_signal(self, *_: object) -> None:
         """A signal handler: the first one stops in order, the next one kills."""
         self._stop_signals += 1
-        self._queue.put(StopAsked("interrupted") if self._stop_signals == 1 else KillAsked())
+        first = self._stop_signals == 1
+        self._queue.put(StopAsked("interrupted", self._requests()) if first else KillAsked())
+
+    def _requests(self) -> int | None:
+        """Those that run or wait in the engine, a second ago; None where it does not say."""
+        figures = self._watchers.seen.figures
+        return None if figures is None else figures.running + figures.queued
 
     def train_now(self) -> str:
         """Start a training cycle. Raises TideError where none can begin, or its draft could not be judged."""

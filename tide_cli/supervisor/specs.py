@@ -155,7 +155,7 @@ class Workshop:
         self, child: str, partition: Partition, argv: list[str], env: dict[str, str], talks: bool = False
     ) -> ChildSpec:
         inherited = dict(os.environ) | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(self.paths.scratch)}
-        inherited.setdefault("SGLANG_CACHE_DIR", str(self.paths.cache / "sglang"))  # compiled kernels, kept
+        inherited.setdefault("SGLANG_CACHE_DIR", str(self.paths.kernels))  # compiled kernels, kept
         return ChildSpec(
             argv=argv,
             env=inherited | partition_environment(partition, inherited) | env,

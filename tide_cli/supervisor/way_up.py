@@ -51,7 +51,7 @@ class WayUp:
         engine.ready(now)
         words = phase_words(phases)
         text = f"the engine is ready after {seconds:.0f} s" + (f" ({words})" if words else "")
-        data = {"seconds": round(seconds, 3), "phases": {**self._prepared, **phases}}
+        data = {"seconds": round(seconds, 3), "phases": {**self._prepared, **phases}, "version": served}
         self._prepared = {}
         actions: list[Action] = [Note("ready", text, data)]
         if served is not None:

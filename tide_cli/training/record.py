@@ -81,7 +81,7 @@ class CycleRecord:
         except FileNotFoundError:
             known = ", ".join(str(number) for number in recorded(folder)) or "none"
             what = f"cycle {cycle} is not recorded in {path.parent}"
-            raise TideError(what, why=f"recorded: {known}", remedy="`tide events` lists the cycles") from None
+            raise TideError(what, why=f"recorded: {known}", remedy="`tide events` tells of each") from None
         except (OSError, ValueError) as error:
             raise TideError(f"cannot read {path}", why=reason(error), remedy="replay another cycle") from None
 

@@ -24,7 +24,7 @@ from tide_cli.spool.reservoir import RESERVOIR_FOLDER, kept_samples
 from tide_cli.spool.samples import Sample
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.judge import judge, rounded
-from tide_cli.training.record import CycleRecord, Key, state_file
+from tide_cli.training.record import CycleRecord, Key, recorded, state_file
 from tide_cli.training.state import load_state_file
 from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.worker import Events
@@ -65,18 +65,19 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
     with closing(SpoolReader.open(config.spool)) as reader:
         stored = _stored(config, reader)
         if missing := record.samples() - stored.keys():
-            raise _gone(record, f"{len(missing)} of its {many(len(record.samples()), 'sample')} are no longer stored")
+            why = f"{len(missing)} of its {many(len(record.samples()), 'sample')} are no longer stored"
+            raise _gone(config, record, why)
         trainer, served = _begin(config, record)
         steps = list(record.steps)
         if seed is not None:
             random.Random(seed).shuffle(steps)
         losses = []
         for done, batch in enumerate(steps, start=1):
-            losses.append(trainer.step(_samples(record, stored, batch)).loss)
+            losses.append(trainer.step(_samples(config, record, stored, batch)).loss)
             tick(done, len(steps))
         weights, gate = trainer.digest(), None
         if record.gate is not None:
-            newest, old = (_samples(record, stored, chosen) for chosen in (record.newest, record.old))
+            newest, old = (_samples(config, record, stored, chosen) for chosen in (record.newest, record.old))
             seeded = config if seed is None else replace(config, seed=seed)
             decision = judge(seeded, trainer, newest, old, served, lambda: None).decision
             gate = rounded(decision) | {"passed": decision.passed}
@@ -100,10 +101,12 @@ def _stored(config: TrainingConfig, reader: SpoolReader) -> dict[Key, Read]:
     return kept | {(info.id, info.checksum): lambda info=info: reader.read(info) for info in reader.samples()}
 
 
-def _samples(record: CycleRecord, stored: dict[Key, Read], chosen: Sequence[Key]) -> list[Sample]:
+def _samples(
+    config: TrainingConfig, record: CycleRecord, stored: dict[Key, Read], chosen: Sequence[Key]
+) -> list[Sample]:
     samples = [sample for key in chosen if (sample := stored[key]()) is not None]
     if len(samples) < len(chosen):
-        raise _gone(record, "one of its samples was overwritten meanwhile")
+        raise _gone(config, record, "one of its samples was overwritten meanwhile")
     return samples
 
 
@@ -113,11 +116,13 @@ def _begin(config: TrainingConfig, record: CycleRecord) -> tuple[DraftTrainer, d
     store.verify(record.served)
     trainer = DraftTrainer(config, store.path(record.served))
     if record.start != "version" and not load_state_file(state, trainer):
-        raise _gone(record, "the weights that it began with are kept for the newest cycles alone")
+        raise _gone(config, record, "the weights that it began with are kept for the newest cycles alone")
     if record.vocabulary is not None and record.vocabulary != trainer.vocabulary.tolist():
         trainer.change_vocabulary(torch.tensor(record.vocabulary))
     return trainer, read_draft(store.path(record.served))
 
 
-def _gone(record: CycleRecord, why: str) -> TideError:
-    return TideError(f"cycle {record.cycle} cannot be run again", why=why, remedy="replay a newer one")
+def _gone(config: TrainingConfig, record: CycleRecord, why: str) -> TideError:
+    newer = [str(cycle) for cycle in recorded(config.state) if cycle > record.cycle]
+    remedy = f"replay a newer one: {', '.join(newer)}" if newer else "it is the newest: the next cycle can be replayed"
+    return TideError(f"cycle {record.cycle} cannot be run again", why=why, remedy=remedy)
