@@ -89,7 +89,11 @@ class Settings(BaseSettings):
         None, gt=0, le=_LONG, description="older samples are erased; none: they stay until newer ones need the space"
     )
     capture_sample_rate: float = Field(1.0, ge=0, le=1, description="share of the requests that is stored, 0 to 1")
-    reservoir_size: int = Field(256 * 2**20, description="bytes kept of old samples, for replay")
+    reservoir_size: int | None = Field(
+        None,
+        description="bytes of old samples kept beside the ring, for replay; none: room for 240 samples of half "
+        "max_sample_tokens, at most an eighth of the ring",
+    )
 
     # training and gate
     training: bool = Field(True, description="off: serve and capture only")

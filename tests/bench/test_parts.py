@@ -11,6 +11,7 @@ import torch
 
 from tide_cli.bench.capture import OFF, ON, capture_figures
 from tide_cli.bench.client import Answer
+from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.load import load_requests
 from tide_cli.bench.profile import PLAIN, SPECULATING, profile_figures, together_rate
 from tide_cli.bench.requests import Request
@@ -185,3 +186,12 @@ def test_refusals(capsys: pytest.CaptureFixture[str], arguments: list[str], word
         main(["bench", *arguments])
     assert end.value.code in (1, 2)
     assert words in capsys.readouterr().err
+
+
+def test_a_small_ring_keeps_as_many_old_samples_as_an_appliance_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bench_settings(tmp_path)
+    assert (made.spool_size, made.reservoir_size) == (2**29, 2**28)
+    monkeypatch.setenv("TIDE_RESERVOIR_SIZE", "1MiB")
+    assert bench_settings(tmp_path).reservoir_size == 2**20

@@ -52,6 +52,18 @@ def test_a_plan_as_json(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def test_a_plan_counts_the_disk_for_old_samples(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path)
+    made = json.loads(plan("8xH100", *where, "--json").stdout)
+    # 64 GiB are less than a tenth of 1 TiB; 240 samples of 1,024 tokens of 8 * 2880 + 12 bytes
+    assert (made["spool_size"], made["reservoir_size"]) == (2**36, 240 * 1024 * 23_052)
+    assert ", spool of 64.0 GiB" in (text := plan("8xH100", *where).stdout)
+    assert ", reservoir of 5.3 GiB" in text
+    chosen = json.loads(plan("8xH100", *where, "--json", TIDE_RESERVOIR_SIZE="3GiB").stdout)
+    assert chosen["reservoir_size"] == 3 * 2**30
+    assert json.loads(plan("8xH100", *where, "--json", "--no-training").stdout)["reservoir_size"] is None
+
+
 def test_a_plan_names_known_troubles_of_the_pair(tmp_path: Path) -> None:
     where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path)
     own = json.loads(plan("8xH100", *where, "--json").stdout)["troubles"]

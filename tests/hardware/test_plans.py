@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
 from tide_cli.hardware.inventory import NumaNode
-from tide_cli.hardware.memory import Part
+from tide_cli.hardware.memory import Part, reservoir_size
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.refusals import DoesNotFit
@@ -316,6 +318,33 @@ def test_the_spool_of_a_plan() -> None:
     assert plan("cpu-2", "smollm2-135m").spool_size == 6 * GIB  # a tenth of 60 GiB
     assert plan("h100-1x80", "gpt-oss-20b").spool_size == 64 * GIB
     assert plan("cpu-2", "smollm2-135m", spool_size=5).spool_size == 5
+
+
+def test_the_reservoir_of_a_plan() -> None:
+    # a token takes 8 * 2880 + 12 bytes; 240 samples of 1,024 tokens are less than an eighth of 64 GiB
+    assert plan("h100-1x80", "gpt-oss-120b").reservoir_size == 240 * 1024 * 23_052 < 8 * GIB
+    # 240 * 1024 * (8 * 576 + 12) bytes are 1.06 GiB, an eighth of 6 GiB is less
+    assert plan("cpu-2", "smollm2-135m").reservoir_size == 6 * GIB // 8
+    assert plan("cpu-2", "smollm2-135m", sample_tokens=512).reservoir_size == 240 * 256 * 4620
+    assert plan("cpu-2", "smollm2-135m", reservoir_size=5).reservoir_size == 5
+    assert plan("cpu-2", "smollm2-135m", training=False).reservoir_size is None
+    unknown = make_plan(machine("cpu-2"), None, Wishes())
+    assert (unknown.spool_size, unknown.reservoir_size) == (6 * GIB, None)
+
+
+@given(
+    ring=st.integers(0, 2**46),
+    row=st.integers(1, 2**20),
+    more=st.integers(0, 2**20),
+    tokens=st.integers(16, 2**20),
+)
+def test_the_reservoir_follows_the_row_and_the_ring(ring: int, row: int, more: int, tokens: int) -> None:
+    size = reservoir_size(None, ring=ring, row=row, sample_tokens=tokens)
+    assert size * 8 <= ring
+    assert size <= reservoir_size(None, ring=ring, row=row + more, sample_tokens=tokens)
+    assert size <= reservoir_size(None, ring=ring + more, row=row, sample_tokens=tokens)
+    assert size >= min(tokens * row, ring // 8)  # a longest sample, where an eighth of the ring has room for one
+    assert reservoir_size(more, ring=ring, row=row, sample_tokens=tokens) == more
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The machines of docs/simulation.md; `PYTHONPATH=. python tests/simulation/simulated_machines.py` prints its table."""
+"""The machines of docs/simulation.md.
+
+`PYTHONPATH=. python tests/simulation/simulated_machines.py` prints its tables: what comes out, and where to train.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,35 @@ from tide_cli.simulation.compare import Answers, Question, answer
 from tide_cli.simulation.options import Options, question
 from tide_cli.targets import resolve_target
 
+_OTHERS = Path(__file__).parents[1] / "hardware" / "inventories"
+
 
 @dataclass(frozen=True)
 class Case:
-    """A row: an example of configs/inventories, a target, and what is not the default."""
+    """A row: an inventory of configs/ or of the planner's tests, a target, and what is not the default."""
 
     title: str
     inventory: str
     target: str = "gpt-oss-120b"
     duration: float = 900.0
     settings: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def question(self) -> Question:
         settings = Settings(target=self.target, **self.settings)
         target = resolve_target(self.target, Paths.under(Path("unused"), Path("unused")))
-        inventory = read_inventory(examples()[self.inventory].read_text())
-        return question(settings, target, inventory, Options(duration=self.duration))
+        file = examples().get(self.inventory, _OTHERS / f"{self.inventory}.json")
+        options = Options(duration=self.duration, **self.options)
+        return question(settings, target, read_inventory(file.read_text()), options)
 
     def row(self) -> str:
-        """The line of the table in docs/simulation.md."""
+        """The line of the first table in docs/simulation.md."""
         asked = self.question()
         return "| " + " | ".join(_cells(self.title, asked, answer(asked))) + " |"
+
+    def places(self) -> str:
+        """The line of the second one."""
+        return "| " + " | ".join(_places(self.title, answer(self.question()))) + " |"
 
 
 CASES = (
@@ -47,6 +58,23 @@ CASES = (
     Case("2×RTX 6000 Ada, 20b", "2xRTX-6000-Ada", "gpt-oss-20b"),
     Case("1×H200", "1xH200"),
     Case("1×H200, train_share 1", "1xH200", settings={"train_share": 1.0}),
+)
+
+# Where the trainer is, over half an hour if nothing else is said.
+PLACES = (
+    Case("8×H100, 120b, 90 minutes", "8xH100", duration=5400),
+    Case(
+        "the same, other traffic every quarter of an hour",
+        "8xH100",
+        duration=5400,
+        options={"domains": 3, "shift": 900.0},
+    ),
+    Case("8×H100, 20b", "8xH100", "gpt-oss-20b", 1800),
+    Case("8×H100, Qwen3-8B", "8xH100", "qwen3-8b", 1800),
+    Case("8×MI300X, 120b", "mi300x-8x192", duration=1800),
+    Case("2×H100, 120b", "h100-2x80", duration=1800),
+    Case("2×RTX 6000 Ada, 20b", "2xRTX-6000-Ada", "gpt-oss-20b", 1800),
+    Case("2×RTX 6000 Ada, Qwen3-8B", "2xRTX-6000-Ada", "qwen3-8b", 1800),
 )
 
 
@@ -64,6 +92,20 @@ def _cells(title: str, asked: Question, found: Answers) -> Iterator[str]:
     yield f"{(found.enough or 0) / 2**30:.0f} GiB"
 
 
+def _places(title: str, found: Answers) -> Iterator[str]:
+    """Output tokens/s of the whole time; the planner's own in bold type."""
+    by_kind = {one.split.kind: one for one in found.splits}
+    yield title
+    for kind in ("own", "off", "shared", "cpu"):
+        one = by_kind[kind]
+        rate = f"{one.run.rate():,.0f}"
+        cores = f" ({len(one.split.plan.train.cores)})" if kind == "cpu" and one.split.plan.train else ""
+        yield (f"**{rate}**" if one.split.planned else rate) + cores
+
+
 if __name__ == "__main__":
     for case in CASES:
         print(case.row(), flush=True)
+    print()
+    for case in PLACES:
+        print(case.places(), flush=True)

@@ -226,6 +226,18 @@ def test_constants_are_those_of_the_trainer() -> None:
     assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, cycle._POOL, judge._NEWEST)
 
 
+def test_old_samples_are_as_many_as_the_reservoir_has_room_for() -> None:
+    for chosen, tokens in ((None, 2**28 / 8 / 4620), (4620 * 100, 100.0)):  # a token takes 8 * 576 + 12 bytes
+        made = setup(settings={"reservoir_size": chosen})
+        student = learner.Learner(
+            made.settings, LEARNABLE, TRAINER, made.ring, speed=1.0, chance=np.random.default_rng(0)
+        )
+        student._offered = {0: 300_000, 1: 100_000}
+        assert student._old_tokens() == pytest.approx({0: 0.75 * tokens, 1: 0.25 * tokens}, rel=1e-3)
+        student._offered = {0: 60}
+        assert student._old_tokens() == {0: 60}
+
+
 def test_a_point_has_no_length_where_nothing_was_decoded() -> None:
     run = simulate(setup(load=Load(trace=[Arrival(0.0, 2, 2), Arrival(30.0, 2, 2)]), trainer=None))
     idle = [point for point in run.points if 10 < point.at < 30]

@@ -139,6 +139,19 @@ def test_a_smaller_reservoir_shrinks_at_the_start(tmp_path: Path, file_size: int
     assert not Reservoir(tmp_path / "none", 0, seed=0).offer(sample(1))
 
 
+def test_a_larger_reservoir_takes_over_all(tmp_path: Path, file_size: int):
+    before = Reservoir(tmp_path / "r", 3 * file_size, seed=0)
+    for number in range(1, 11):
+        before.offer(sample(number))
+    known = [entry.info for entry in before.samples()]
+    larger = Reservoir(tmp_path / "r", 5 * file_size, seed=0)
+    assert [entry.info for entry in larger.samples()] == known
+    assert all(entry.read() is not None for entry in larger.samples())
+    for number in range(1, 11):
+        larger.offer(sample(number))
+    assert len(larger.samples()) == 5
+
+
 def test_a_folder_that_is_a_file(tmp_path: Path):
     (tmp_path / "r").write_text("")
     with pytest.raises(TideError, match="cannot be used"):

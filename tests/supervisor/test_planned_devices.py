@@ -105,3 +105,33 @@ def test_own_processes_are_only_looked_for_where_gpus_are_in_use(
     monkeypatch.setattr(own_machine, "take_inventory", lambda: inventory)
     settings = scripted_settings(tmp_path, 31_997)
     assert own_machine.own_inventory(settings.paths) is inventory
+
+
+def test_old_samples_get_room_by_the_ring_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(specs, "free_disk", lambda folder: 40 * 2**30)
+    made = workshop(monkeypatch, tmp_path, machine(gpus=1), target="someone/some-model", spool_size=None)
+    fetched(made, tmp_path)
+
+    def told() -> int:
+        made.spec(TRAINER, 0)
+        return json.loads((made.paths.run / "training.json").read_text())["reservoir_size"]
+
+    assert told() == 240 * 1024 * (8 * SHAPE["hidden_size"] + 12)  # an eighth of 4 GiB is more
+    made.paths.spool.mkdir(parents=True)
+    (made.paths.spool / "ring.bin").write_bytes(bytes(2**16))
+    assert told() == 2**13
+    made.settings = made.settings.model_copy(update={"reservoir_size": 2**20})
+    assert told() == 2**20
+
+
+def test_a_disk_must_hold_the_ring_and_the_old_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = 240 * 1024 * (8 * 576 + 12)
+    free = 2**29 + 2**40 + kept
+    monkeypatch.setattr(appliance, "free_disk", lambda folder: free - 1)
+    chosen = {"target": "smollm2-135m", "spool_size": 2**40}
+    with pytest.raises(TideError, match="MiB are free") as refused:
+        workshop(monkeypatch, tmp_path, machine(), **chosen)
+    assert refused.value.why == "an appliance needs 512 MiB, its spool 1048576 MiB, old samples 1082 MiB"
+    assert appliance.check_settings(scripted_settings(tmp_path, 31_997, training=False, **chosen))
+    monkeypatch.setattr(appliance, "free_disk", lambda folder: free)
+    assert workshop(monkeypatch, tmp_path, machine(), **chosen)

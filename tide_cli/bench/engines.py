@@ -33,6 +33,7 @@ _LOOK_EVERY = 0.5  # seconds between two looks at the status
 _LONGEST_SILENCE = 120.0  # seconds a living supervisor may leave unanswered
 _MARGIN = 30.0  # seconds beyond the children's own bound until the supervisor is killed
 _SPOOL_SIZE = 512 * 2**20  # bytes; a measurement stores little, and takes the whole size at once
+_RESERVOIR_SIZE = 256 * 2**20  # bytes; an eighth of so small a ring would keep less than an appliance does
 
 
 def bench_settings(folder: Path, config: Path | None = None, **chosen: Any) -> Settings:
@@ -41,7 +42,9 @@ def bench_settings(folder: Path, config: Path | None = None, **chosen: Any) -> S
     config: the settings file, None for the default one. Raises UsageError.
     """
     fixed = {"state_dir": folder, "host": HOST, "port": free_port()}
-    return load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed, config)
+    settings = load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed, config)
+    kept = _RESERVOIR_SIZE if settings.reservoir_size is None else settings.reservoir_size
+    return settings.model_copy(update={"reservoir_size": kept})
 
 
 def free_port() -> int:

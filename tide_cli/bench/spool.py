@@ -20,7 +20,7 @@ from tide_cli.bench.spool_readers import writer_calls
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
 from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
 from tide_cli.errors import TideError, UsageError, reason
-from tide_cli.spool.figures import row_bytes
+from tide_cli.spool.layout import row_bytes
 
 _LEAST_ROUNDS = 3
 

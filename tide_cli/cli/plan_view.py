@@ -55,6 +55,7 @@ def plan_as_dict(
         "mem_fraction_static": plan.mem_fraction_static,
         "chunked_prefill_size": plan.prefill_tokens,
         "spool_size": plan.spool_size,
+        "reservoir_size": plan.reservoir_size,
         "memory": [
             {
                 "gpu": device.gpu,
@@ -79,7 +80,8 @@ def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand], t
     """The partition, a bar for each device, its parts in GiB, the notes, known troubles and the commands."""
     rows = [("engine", _devices(plan.serve), format_cores(plan.serve.cores), _engine_words(target, plan))]
     if plan.train:
-        rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer]))
+        kept = f", reservoir of {_gib(plan.reservoir_size)}" if plan.reservoir_size else ""
+        rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer] + kept))
     lines = table_lines(("part", "devices", "cores", "what"), rows)
     if plan.memory:
         lines += ["", *_bars(plan.memory), "", *_part_table(plan.memory)]

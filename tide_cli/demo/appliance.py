@@ -16,6 +16,7 @@ _SETTINGS = {
     "held_out_share": 0.25,  # so that the first gate finds enough samples
     "gate_samples": 24,
     "spool_size": 512 * 2**20,
+    "reservoir_size": 256 * 2**20,  # an eighth of so small a ring would keep less than an appliance does
 }
 
 

@@ -2,7 +2,7 @@
 
 Serving comes first here too: as many GPUs serve as are of use, and the trainer gets a GPU of its own only where one is
 left over. A better draft does not make up for GPUs given away: simulated with trainers of every kind, half as many
-GPUs served 15 to 34 % less in all (docs/simulation.md). Where none is left over, the trainer takes the CPU if its cores
+GPUs served 15 to 35 % less in all (docs/simulation.md). Where none is left over, the trainer takes the CPU if its cores
 learn fast enough, else it shares a serving GPU, which slows the engine down while it trains.
 """
 

@@ -43,6 +43,8 @@ _PAGE = 64  # tokens; the largest page of SGLang's attention backends
 _KV_BYTES = 2  # keys and values are bfloat16 on a GPU
 _VOCABULARY_CHUNK = 32768  # SpecForge's compact teacher looks at this many tokens at a time
 _CAPTURED_FORWARDS = 2  # copies of a forward's hidden states in flight
+# Old samples that are kept: a fifth of them is held out, and the gate walks 48 of those.
+_KEPT_SAMPLES = 240
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,13 @@ def whole_pages(tokens: int, *, up: bool = False) -> int:
 def spool_size(free: int) -> int:
     """Bytes of a new ring where the user names none: a tenth of the free disk, at most 64 GiB."""
     return min(free // 10, 64 * GIB)
+
+
+def reservoir_size(wanted: int | None, *, ring: int, row: int, sample_tokens: int) -> int:
+    """Bytes of old samples that are kept: as wanted, else room for 240 samples of half the longest, and at most an
+    eighth of the ring. ring, row: bytes of the ring and of a token in it; sample_tokens: tokens of the longest sample.
+    """
+    return min(_KEPT_SAMPLES * sample_tokens * row // 2, ring // 8) if wanted is None else wanted
 
 
 def _parts(owner: str, sizes: dict[str, int]) -> tuple[Part, ...]:

@@ -50,7 +50,8 @@ class Plan:
 
     The figures are None, and memory empty, where the target's shape was not known. max_total_tokens: of the KV cache;
     mem_fraction_static, prefill_tokens: SGLang's options of that name and --chunked-prefill-size, None on a CPU.
-    spool_size: bytes, None where the disk is not known.
+    spool_size: bytes, None where the disk is not known. reservoir_size: bytes of old samples beside that ring, None
+    where nothing is trained, or the disk or the target's shape is not known.
     """
 
     serve: Partition
@@ -61,6 +62,7 @@ class Plan:
     mem_fraction_static: float | None = None
     prefill_tokens: int | None = None
     spool_size: int | None = None
+    reservoir_size: int | None = None
 
     @property
     def tensor_parallel(self) -> int:

@@ -25,6 +25,7 @@ from tide_cli.hardware.memory import (
     cpu_engine_parts,
     engine_parts,
     kv_token_bytes,
+    reservoir_size,
     serving_parts,
     spool_size,
     total,
@@ -35,6 +36,7 @@ from tide_cli.hardware.notes import float32_note, gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
 from tide_cli.hardware.wishes import Wishes
+from tide_cli.spool.layout import row_bytes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
 # KV cache on a CPU: enough for eight requests of 2,048 tokens, without asking how much memory is free.
@@ -81,16 +83,18 @@ def make_plan(
     try:
         if not pool:
             refuse_gpu_wishes(wishes)
-            return _on_cpu(inventory, shape, served, wishes, target)
-        possible = layouts(inventory, pool, shape, served, wishes)
-        if shape is None:
-            return _by_count(inventory, pool, possible[0], wishes)
-        fit = _choose(inventory, possible, shape, served, wishes, target)
-        return _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
+            plan = _on_cpu(inventory, shape, served, wishes, target)
+        elif shape is None:
+            plan = _by_count(inventory, pool, layouts(inventory, pool, shape, served, wishes)[0], wishes)
+        else:
+            possible = layouts(inventory, pool, shape, served, wishes)
+            fit = _choose(inventory, possible, shape, served, wishes, target)
+            plan = _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
     except DoesNotFit as error:
         if shape and (smaller := _largest_that_fits(inventory, shape, wishes, others or {})):
             error.remedy = f"--target {smaller} would fit"
         raise
+    return _with_disk(plan, inventory, shape, wishes)
 
 
 def _choose(
@@ -223,15 +227,22 @@ def _divided(
 ) -> Plan:
     """The plan without figures: GPUs as given, cores divided; the engine's cores on the nodes of its GPUs."""
     serve_cores, train_cores, core_notes = cores_for(inventory, serve, wishes, training=training)
-    size = wishes.spool_size
-    if size is None and inventory.disk_free is not None:
-        size = spool_size(inventory.disk_free)
     return Plan(
         serve=_partition(serve_cores, serve),
         train=_partition(train_cores, [trainer] if trainer else []) if training else None,
         notes=(*core_notes, *notes, *inventory.limits),
-        spool_size=size,
     )
+
+
+def _with_disk(plan: Plan, inventory: Inventory, shape: TargetShape | None, wishes: Wishes) -> Plan:
+    """The plan with the sizes of what lies on the disk."""
+    ring, kept = wishes.spool_size, wishes.reservoir_size
+    if ring is None and inventory.disk_free is not None:
+        ring = spool_size(inventory.disk_free)
+    if ring is not None and shape is not None:
+        row = row_bytes(shape.hidden_size)
+        kept = reservoir_size(kept, ring=ring, row=row, sample_tokens=wishes.sample_tokens)
+    return replace(plan, spool_size=ring, reservoir_size=kept if plan.train else None)
 
 
 def _partition(cores: tuple[int, ...], gpus: Sequence[Gpu]) -> Partition:

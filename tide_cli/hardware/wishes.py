@@ -34,7 +34,9 @@ class Wishes:
     batch_tokens: int = 2048  # of the largest training batch: a single sample may exceed a batch
     serving_bytes: int = 2  # of an unquantised weight as served
     draft_bytes: int = 2  # of a published draft's weight
+    sample_tokens: int = 2048  # of the longest sample
     spool_size: int | None = None
+    reservoir_size: int | None = None
 
     def context(self, longest: int) -> int:
         """Tokens of context planned for each request of a target that takes `longest`."""
@@ -68,7 +70,9 @@ class Wishes:
             batch_tokens=max(settings.batch_tokens, settings.max_sample_tokens),
             serving_bytes=4 if settings.dtype == "float32" else 2,
             draft_bytes=4 if settings.dtype == "float32" else 2,
+            sample_tokens=settings.max_sample_tokens,
             spool_size=settings.spool_size,
+            reservoir_size=settings.reservoir_size,
         )
 
 

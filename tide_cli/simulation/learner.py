@@ -15,10 +15,12 @@ import numpy as np
 
 from tide_cli.adaptation.gate import GateDecision, Walk, decide, gate_rules
 from tide_cli.adaptation.pool import Kept, choose_version, walk_order
+from tide_cli.hardware.memory import reservoir_size
 from tide_cli.settings import Settings
 from tide_cli.simulation.acceptance import Knowledge, Learnable, walks
 from tide_cli.simulation.ring import Ring, Stored
 from tide_cli.simulation.trainer import Trainer
+from tide_cli.spool.layout import row_bytes
 
 # As in training/material.py, training/cycle.py and training/judge.py, which import torch; a test compares them.
 NEWEST, POOL, POOL_SAMPLES = 256, 4, 24
@@ -47,6 +49,7 @@ class Learner:
         self._training: Knowledge = {}
         self._parent = 0
         self._cycle = 0
+        self._room = self._reservoir_tokens()
         self._offered: dict[int, int] = {}  # domain -> tokens that the reservoir was offered
         self._offered_to = 0  # id of the newest sample offered
         self._due: tuple[float, str, int] | None = None  # (when, work, version that was served)
@@ -123,9 +126,14 @@ class Learner:
 
     def _old_tokens(self) -> dict[int, float]:
         """Tokens in the reservoir, by domain: a fair draw of all that it was offered."""
-        room = self._settings.reservoir_size / (8 * self._ring.layout.hidden_size + 4)
         offered = sum(self._offered.values())
-        return {domain: count * min(1.0, room / offered) for domain, count in self._offered.items()}
+        return {domain: count * min(1.0, self._room / offered) for domain, count in self._offered.items()}
+
+    def _reservoir_tokens(self) -> float:
+        """Tokens that the reservoir has room for."""
+        settings, layout, row = self._settings, self._ring.layout, row_bytes(self._ring.layout.hidden_size)
+        ring, longest = layout.size_for(self._ring.pages), settings.max_sample_tokens
+        return reservoir_size(settings.reservoir_size, ring=ring, row=row, sample_tokens=longest) / row
 
     def _judge(self, served: int, held_out: Sequence[Stored]) -> GateDecision:
         walked = [one for one in held_out if one.generated > 1]

@@ -31,7 +31,7 @@ import torch
 
 from tide_cli.errors import TideError, reason
 from tide_cli.folders import taken_back
-from tide_cli.spool.figures import row_bytes
+from tide_cli.spool.layout import row_bytes
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.spool.upkeep import Tick

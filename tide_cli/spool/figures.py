@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tide_cli.spool.folder import no_ring
 from tide_cli.spool.index import SpoolIndex
-from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.layout import RowLayout, row_bytes
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
@@ -110,11 +110,6 @@ def read_ring(folder: Path) -> tuple[RowLayout, int, int]:
     found = ring.layout, ring.pages, ring.size_bytes
     ring.close()
     return found
-
-
-def row_bytes(hidden_size: int) -> int:
-    """Bytes of one token in the ring: aux states, final state, token id, check."""
-    return 8 * hidden_size + 4 + 8
 
 
 def _sizes(folder: Path) -> list[int]:

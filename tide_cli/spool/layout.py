@@ -126,7 +126,7 @@ class RowLayout:
     @property
     def bytes_per_page(self) -> int:
         """Bytes a page takes in all regions together."""
-        return PAGE_ENTRY.itemsize + self.page_tokens * (4 + 8 + 8 * self.hidden_size)
+        return PAGE_ENTRY.itemsize + self.page_tokens * row_bytes(self.hidden_size)
 
     def pages_for(self, tokens: int) -> int:
         """Pages that the first `tokens` rows of a sequence take."""
@@ -180,6 +180,11 @@ class Regions:
     aux: int
     final: int
     size: int
+
+
+def row_bytes(hidden_size: int) -> int:
+    """Bytes of one token in the ring: aux states, final state, token id, check."""
+    return 8 * hidden_size + 4 + 8
 
 
 def parse_header(data: bytes) -> tuple[RowLayout, int]:

@@ -14,11 +14,12 @@ from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError
-from tide_cli.hardware.plan_settings import plan_for
+from tide_cli.hardware.plan_settings import plan_for, target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
 from tide_cli.printable import many
 from tide_cli.settings import Settings
+from tide_cli.spool.ring import RING_FILE
 from tide_cli.supervisor.journal import event_line
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
 from tide_cli.supervisor.lock import StateLock, is_locked, make_private
@@ -26,7 +27,7 @@ from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port
 from tide_cli.supervisor.run import Supervisor
-from tide_cli.supervisor.specs import Workshop, free_disk, spool_size
+from tide_cli.supervisor.specs import Workshop, free_disk, reservoir_size, spool_size
 from tide_cli.supervisor.status import reachable
 from tide_cli.supervisor.values import check_values
 
@@ -217,11 +218,15 @@ def _check_ports(settings: Settings) -> None:
 def _check_disk(workshop: Workshop) -> None:
     paths, settings = workshop.paths, workshop.settings
     free = free_disk(paths.state)
-    captures = settings.speculates and settings.capture
-    ring = spool_size(settings) if captures and not (paths.spool / "ring.bin").exists() else 0
-    if free < _LEAST_FREE + ring:
+    ring = kept = 0
+    # beside a ring that is there the old samples take what room they find
+    if settings.speculates and settings.capture and not (paths.spool / RING_FILE).exists():
+        ring, shape = spool_size(settings), target_shape(workshop.target)
+        kept = reservoir_size(settings, shape.hidden_size) if shape and workshop.plan.train else 0
+    if free < _LEAST_FREE + ring + kept:
+        sizes = f"its spool {ring // 2**20} MiB, old samples {kept // 2**20} MiB"
         raise TideError(
             f"only {free // 2**20} MiB are free under {paths.state}",
-            why=f"an appliance needs {_LEAST_FREE // 2**20} MiB, and its spool {ring // 2**20} MiB",
+            why=f"an appliance needs {_LEAST_FREE // 2**20} MiB, {sizes}",
             remedy="free some space, ask for a smaller --spool-size, or pass --state-dir on another disk",
         )

@@ -12,14 +12,15 @@ from pathlib import Path
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.launch import cpu_environment, engine_command
 from tide_cli.errors import TideError
-from tide_cli.hardware.memory import spool_size as default_spool_size
+from tide_cli.hardware import memory
 from tide_cli.hardware.partition import partition_environment
 from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import check_ring
-from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.layout import RowLayout, row_bytes
+from tide_cli.spool.ring import RING_FILE
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.journal import read_served
 from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
@@ -181,7 +182,7 @@ class Workshop:
             spool=self.paths.spool,
             drafts=self.paths.drafts,
             state=self.paths.training,
-            reservoir_size=settings.reservoir_size,
+            reservoir_size=reservoir_size(settings, target.hidden_size),
             device=partition.device,
             threads=len(partition.cores),
             dtype="bfloat16" if settings.dtype == "auto" else settings.dtype,
@@ -214,7 +215,19 @@ def spool_size(settings: Settings) -> int:
     """Bytes of the ring: as set, else a tenth of the free disk, at most 64 GiB. A ring that exists keeps its size."""
     if settings.spool_size is not None:
         return settings.spool_size
-    return default_spool_size(free_disk(settings.paths.state))
+    return memory.spool_size(free_disk(settings.paths.state))
+
+
+def reservoir_size(settings: Settings, hidden_size: int) -> int:
+    """Bytes of old samples kept: as set, else by the row of the target and the ring."""
+    ring = settings.paths.spool / RING_FILE
+    return memory.reservoir_size(
+        settings.reservoir_size,
+        # the free disk is another at every start, and what is kept would shrink with it; a ring stays as it is
+        ring=ring.stat().st_size if ring.exists() else spool_size(settings),
+        row=row_bytes(hidden_size),
+        sample_tokens=settings.max_sample_tokens,
+    )
 
 
 def free_disk(folder: Path) -> int:
