@@ -10,9 +10,12 @@ from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
 from tide_cli.hardware.gpus import check_gpus
+from tide_cli.hardware.memory import MIB
+from tide_cli.hardware.plan_settings import target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import checked
 from tide_cli.settings import Settings
+from tide_cli.spool.layout import RowLayout
 from tide_cli.targets import Target, resolve_target
 
 
@@ -33,7 +36,24 @@ def check_values(settings: Settings) -> Target:
     check_cores("--train-cores", settings.train_cores)
     if settings.metrics_port == settings.port:
         raise UsageError(f"metrics_port {settings.metrics_port} is the engine's --port", remedy="choose another")
+    if captures:
+        _check_spool_size(settings, target)
     return target
+
+
+def _check_spool_size(settings: Settings, target: Target) -> None:
+    """A ring of the size that is asked for must hold a longest sample, whether there is a ring already or not."""
+    shape = target_shape(target)
+    if shape is None or settings.spool_size is None:
+        return
+    layout = RowLayout(shape.hidden_size, target=target.name)
+    least = layout.size_for(layout.pages_for(settings.max_sample_tokens))
+    if settings.spool_size < least:
+        raise UsageError(
+            f"a spool of {settings.spool_size} bytes is too small",
+            why=f"one sample of {settings.max_sample_tokens} tokens takes {least}",
+            remedy=f"--spool-size {-(-least // MIB)}MiB is the least, or set a smaller max_sample_tokens",
+        )
 
 
 def _check_draft(draft: str | None, target: Target) -> None:
