@@ -393,6 +393,13 @@ def test_what_does_not_fit_says_what_is_missing(name: str, target: str, words: t
     assert len(refused.value.lines()) == 2
 
 
+@pytest.mark.parametrize("wish", [{"tp": 2}, {"gpus": "0"}, {"serve_gpus": "0"}, {"train_gpus": "0"}])
+def test_gpus_that_are_not_here_are_refused_with_the_next_command(wish: dict[str, object]) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan("cpu-2", "smollm2-135m", **wish)
+    assert "`tide gpus` " in str(refused.value.remedy)
+
+
 def test_what_lacks_little_is_said_in_mib() -> None:
     assert "fit: 5 MiB are missing here" in DoesNotFit("x", "here", [Part("engine", "y", GIB)], GIB - 5 * MIB).what
     assert "fit: 0.5 GiB are missing here" in DoesNotFit("x", "here", [Part("engine", "y", GIB)], GIB // 2).what

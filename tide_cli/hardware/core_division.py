@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.cores import check_cores, format_cores
+from tide_cli.hardware.cores import check_cores, format_cores, named_cores
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.wishes import Wishes
 
@@ -44,7 +44,7 @@ def divide_cores(
         rest = sorted(set(available) - set(serve or train)) or sorted(available)
         serve, train = serve or rest, train or rest
     shared = set(serve) & set(train)
-    notes = [f"engine and trainer share core {format_cores(shared)}: both will be slower"] if shared else []
+    notes = [f"engine and trainer share {named_cores(shared)}: both will be slower"] if shared else []
     return tuple(serve), tuple(train), notes
 
 
@@ -68,7 +68,7 @@ def _named_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple
     cores = check_cores(flag, text)
     if foreign := sorted(set(cores) - set(available)):
         raise UsageError(
-            f"{flag}: core {format_cores(foreign)} is not available here",
+            f"{flag}: {named_cores(foreign)} {'is' if len(foreign) == 1 else 'are'} not available here",
             remedy=f"choose from {format_cores(available)}",
         )
     return cores

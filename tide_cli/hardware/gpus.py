@@ -65,7 +65,10 @@ def check_gpus(flag: str, text: str | None) -> list[int | str] | None:
 def _by_uuid(flag: str, beginning: str, available: Sequence[Gpu]) -> Gpu:
     matching = [gpu for gpu in available if gpu.uuid and gpu.uuid.startswith(beginning)]
     if len(matching) != 1:
-        raise UsageError(f"{flag}: {len(matching)} GPUs have a UUID that begins with {beginning}", remedy="`tide gpus`")
+        raise UsageError(
+            f"{flag}: {len(matching)} GPUs have a UUID that begins with {beginning}",
+            remedy="`tide gpus` lists those here",
+        )
     return matching[0]
 
 
@@ -74,7 +77,9 @@ def _by_index(flag: str, index: int, available: Sequence[Gpu]) -> Gpu:
         if gpu.index == index:
             return gpu
     here = ", ".join(str(gpu.index) for gpu in available) or "none"
-    raise UsageError(f"{flag}: GPU {index} is not available", why=f"available: {here}", remedy="`tide gpus`")
+    raise UsageError(
+        f"{flag}: GPU {index} is not available", why=f"available: {here}", remedy="`tide gpus` lists those here"
+    )
 
 
 def equal_groups(gpus: Sequence[Gpu]) -> list[list[Gpu]]:

@@ -119,7 +119,9 @@ def _check(settings: Settings, options: Options) -> None:
         ("--tflops", options.teraflops),
     ):
         if value is not None and value <= 0:
-            raise UsageError(f"{name} {value:g}: it takes a number above 0")
+            raise UsageError(
+                f"{name} {value:g}: it takes a number above 0", remedy=f"give another {name}, or leave it out"
+            )
     if (options.gigabytes is None) != (options.teraflops is None):
         raise UsageError("--bandwidth and --tflops go together", remedy="give both, or neither")
     if (options.shift is None) != (options.domains == 1):
