@@ -65,6 +65,19 @@ def test_a_checkpoint_that_is_doubled_on_a_cpu_says_so(tmp_path: Path) -> None:
     assert "float32" not in tide("plan", "--inventory", "1xH200", "--target", "qwen3-8b").stdout
 
 
+@pytest.mark.parametrize(("bfloat16", "dtype", "weights"), [(True, "bfloat16", 1), (False, "float32", 2)])
+def test_note_memory_and_command_of_a_cpu_agree(tmp_path: Path, bfloat16: bool, dtype: str, weights: int) -> None:
+    machine = json.loads((ROOT / "tests" / "hardware" / "inventories" / "cpu-2.json").read_text())
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(machine | {"bfloat16": bfloat16}))
+    made = json.loads(tide("plan", "--inventory", file, "--state-dir", tmp_path, "--json").stdout)
+    argv = made["commands"]["engine"]["argv"]
+    assert (made["dtype"], argv[argv.index("--dtype") + 1]) == (dtype, dtype)
+    sizes = {part["name"]: part["size"] for part in made["memory"][0]["parts"]}
+    assert sizes["target weights"] == weights * 269_060_552
+    assert any("float32" in note for note in made["notes"]) is not bfloat16
+
+
 def test_targets_are_listed(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in json.loads(tide("targets", "--json", HF_HOME=str(tmp_path)).stdout)}
     assert list(rows) == list(known_targets())

@@ -118,6 +118,22 @@ def test_a_plan_as_text(tmp_path: Path) -> None:
     assert "tide_cli.engine.serve" in text
 
 
+def test_the_table_of_a_plan_adds_up_and_its_bar_shows_every_share(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path)
+    device = json.loads(plan("8xH100", *where, "--json").stdout)["memory"][-1]
+    assert (device["name"], device["used"]) == ("main memory", 16 * 2**30)
+    lines = plan("8xH100", *where).stdout.splitlines()
+    bar = next(line for line in lines if line.startswith("CPU") and "[" in line).split("[")[1].split("]")[0]
+    assert (len(bar), bar[:2], set(bar[2:])) == (48, "#T", {"."})  # 16 and 17 GiB of 2,048 are less than a cell
+    begin = next(place for place, line in enumerate(lines) if line.startswith("for "))
+    rows = lines[begin + 1 : lines.index("", begin)]
+    for column in (-2, -1):
+        *parts, used, free, whole = (float(row.split()[column].replace("-", "0")) for row in rows)
+        assert sum(parts) + used + free == pytest.approx(whole, abs=0.001)
+    assert [" ".join(row.split()[:-2]) for row in rows[-3:]] == ["used by others", "free", "total"]
+    assert rows[-3].split()[-1] == "16.00"
+
+
 def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
     """tide plan shows what the launcher makes, not a copy of it."""
     from tide_cli.engine.launch import engine_command

@@ -142,5 +142,6 @@ def test_profile(appliance: ScriptedAppliance) -> None:
     assert shown[0] == "target tiny, device script, dtype float32, sglang 0"
     assert shown[2].split() == ["1", "0", "50.00", "-", "40.00", "-", "1.000"]
     assert shown[3].split() == ["1", "1", "62.50", "10.00", "40.00", "5.00", "0.800"]
+    assert shown[-1] == f"kept in {first['file']}"
     tide("down", *where)
     assert tide("profile", *where).returncode == 3

@@ -100,7 +100,27 @@ def test_wrong_usage_is_said_in_two_lines(arguments: list[object], words: str) -
 def test_a_cpu_needs_a_profile() -> None:
     answer = tide("simulate", "--inventory", CPU)
     assert answer.returncode == 2
+    assert f"keeps the file in {json.loads(tide('paths', '--json').stdout)['profiles']}; " in answer.stderr
     assert "--profile" in answer.stderr
+
+
+def test_the_planned_and_the_best_split_are_named_with_the_options_of_the_best() -> None:
+    """A trainer on the cores costs nothing before its first draft, one on the only GPU half of the serving."""
+    arguments = ("--duration", 400)
+    found = json.loads(simulate(*arguments, "--json").stdout)
+    planned, plain, cpu = found["splits"]
+    assert (found["best"], cpu["options"], plain["options"]) == (2, ["--train-gpus", "cpu"], ["--no-training"])
+    assert planned["options"] == []
+    # the same time for all of them, the time until the first draft of any
+    assert cpu["early_tok_s"] == plain["early_tok_s"] > planned["early_tok_s"]
+    text = simulate(*arguments).stdout
+    rows = text.splitlines()
+    assert [row.split("GPU")[0].strip() for row in rows[1:4]] == ["planned", "", "best"]
+    assert rows[3].endswith("from its first draft")
+    assert "core 24-47 trains, with `--train-gpus cpu`" in text
+    chosen = simulate(*arguments, *cpu["options"]).stdout.splitlines()
+    assert chosen[1].startswith("planned, best  GPU 0   core 24-47")
+    assert chosen[4].endswith(", as planned")
 
 
 def test_no_torch_is_imported() -> None:

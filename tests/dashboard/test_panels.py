@@ -141,7 +141,8 @@ def test_devices() -> None:
     assert "50 %  8.0 of 16.0 GiB  410 W" in text
     assert shown("devices", view(devices=rows), 50, 3).endswith("and 6 more")
     unknown = dict.fromkeys(("name", "use", "memory_used", "memory_total", "power"))
-    assert "cores 0-3" in shown("devices", view(devices=[{"role": "engine", "cores": "0-3", "gpu": None, **unknown}]))
+    for cores, words in (("0-3", "cores 0-3"), ("0", "engine core 0"), ("0,2", "cores 0,2")):
+        assert words in shown("devices", view(devices=[{"role": "engine", "cores": cores, "gpu": None, **unknown}]))
 
 
 def test_events_are_one_line_each_and_carry_nothing_that_moves_the_cursor() -> None:

@@ -75,6 +75,8 @@ def test_a_measurement_sees_what_rounds_cost(tmp_path: Path, lag: int) -> None:
     engine = Engine(tmp_path, 0.5, DEAR, lag)
     engine.measure()
     kept = load_profile(tmp_path / "profiles", CONDITIONS, most_steps=3)
+    assert Path(engine.control.state()["profile"]["file"]).parent == tmp_path / "profiles"
+    assert Path(engine.control.state()["profile"]["file"]).is_file()
     assert kept is not None
     for (batch, steps), seconds in kept.cells.items():
         assert seconds == pytest.approx(DEAR[steps] * (1 + batch / 10))

@@ -40,7 +40,10 @@ def test_whole_nodes_are_given(nodes: tuple[range, ...], serve: str, train: str)
 def test_named_cores_win_and_the_rest_goes_to_the_other() -> None:
     assert divided(range(4), serve="1-3")[1] == (0,)
     assert divided(range(4), train="0")[0] == (1, 2, 3)
-    assert "share core 2" in divided(range(4), serve="0-2", train="2")[2][0]
+    assert "share core 2:" in divided(range(4), serve="0-2", train="2")[2][0]
+    assert "share cores 1-2:" in divided(range(4), serve="0-2", train="1-2")[2][0]
+    with pytest.raises(UsageError, match="cores 4-5 are not available here"):
+        divided(range(4), serve="3-5", train=None)
     assert divided(range(4), training=False)[:2] == ((0, 1, 2, 3), ())
 
 

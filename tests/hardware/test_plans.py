@@ -12,7 +12,7 @@ from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
 from tide_cli.hardware.inventory import NumaNode
-from tide_cli.hardware.memory import Part, reservoir_size
+from tide_cli.hardware.memory import Part, cpu_engine_parts, reservoir_size
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.refusals import DoesNotFit
@@ -305,8 +305,35 @@ def test_cores_without_a_gpu(name: str, serve: tuple[int, ...], train: tuple[int
     assert made.max_total_tokens == 16_384
     assert bool(made.notes) == (name == "cpu-1")
     # float32: 135 M weights; 30 layers and the draft's, 3 heads * 2 * 64 * 4 bytes; 12,167,424 of the draft
-    engine = 2 * 269_060_552 + 4 * 12_167_424 + 16_384 * 31 * 1536 + 2 * GIB
-    assert sum(part.size for part in made.memory[0].parts if part.owner == "engine") == engine
+    # weights of target and draft are there a second time, packed
+    assert made.dtype == "float32"
+    assert engine_bytes(made) == 2 * (2 * 269_060_552 + 4 * 12_167_424) + 16_384 * 31 * 1536 + 2 * GIB
+
+
+def engine_bytes(made: Plan) -> int:
+    return sum(part.size for part in made.memory[0].parts if part.owner == "engine")
+
+
+def test_a_cpu_counts_the_precision_that_it_serves_in() -> None:
+    native = replace(machine("cpu-2"), bfloat16=True)
+    shape = SHAPES["smollm2-135m"]
+    made = make_plan(native, shape, Wishes())
+    assert made.dtype == "bfloat16"
+    assert engine_bytes(made) == 2 * (269_060_552 + 2 * 12_167_424) + 16_384 * 31 * 768 + 2 * GIB
+    for chosen in ("float32", "bfloat16"):
+        for inventory in (native, machine("cpu-2")):
+            assert make_plan(inventory, shape, Wishes(dtype=chosen)).dtype == chosen
+    assert plan("h100-1x80", "qwen3-8b").dtype == "bfloat16"
+
+
+def test_experts_and_quantised_weights_are_not_packed() -> None:
+    """Of gpt-oss-20b 1.8 of 20.9 billion weights are neither."""
+    shape = SHAPES["gpt-oss-20b"]
+    parts = {part.name: part.size for part in cpu_engine_parts(shape, None, "bfloat16", 256)}
+    assert parts["packed copies"] == pytest.approx(2 * 1.8e9, rel=0.02)
+    assert "packed copies" not in {
+        part.name for part in cpu_engine_parts(replace(shape, quantisation="fp8"), None, "bfloat16", 256)
+    }
 
 
 def test_the_engine_is_near_its_gpus() -> None:
@@ -354,7 +381,8 @@ def test_the_reservoir_follows_the_row_and_the_ring(ring: int, row: int, more: i
         # 16384 * 70,452 bytes, which are 1.075: 72.455 in all
         ("rtx4090-1x24", "gpt-oss-120b", ("49.0 GiB are missing on GPU 0", "free are 23.5", "--target qwen3-8b")),
         ("h100-mig-2x40", "gpt-oss-120b", ("33.0 GiB are missing on GPU 0", "free are 39.5", "--target qwen3-8b")),
-        ("cpu-1", "qwen3-8b", ("32.6 GiB are missing in main memory", "free are 6.0", "--target smollm2-135m")),
+        # float32: 30.513 weights and 1.488 of the draft, all of them twice, 4.625 of cache, 2 of processes: 70.627
+        ("cpu-1", "qwen3-8b", ("63.6 GiB are missing in main memory", "free are 7.0", "--target smollm2-135m")),
     ],
 )
 def test_what_does_not_fit_says_what_is_missing(name: str, target: str, words: tuple[str, ...]) -> None:
@@ -363,6 +391,13 @@ def test_what_does_not_fit_says_what_is_missing(name: str, target: str, words: t
     text = "\n".join(refused.value.lines())
     assert [word for word in (target, *words) if word not in text] == []
     assert len(refused.value.lines()) == 2
+
+
+@pytest.mark.parametrize("wish", [{"tp": 2}, {"gpus": "0"}, {"serve_gpus": "0"}, {"train_gpus": "0"}])
+def test_gpus_that_are_not_here_are_refused_with_the_next_command(wish: dict[str, object]) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan("cpu-2", "smollm2-135m", **wish)
+    assert "`tide gpus` " in str(refused.value.remedy)
 
 
 def test_what_lacks_little_is_said_in_mib() -> None:

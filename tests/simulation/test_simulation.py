@@ -14,14 +14,18 @@ from recorded_runs import MACHINES
 
 from tide_cli.adaptation.speculation import expected_length
 from tide_cli.bench.replay import Arrival
+from tide_cli.cli.simulate_view import pays
+from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.settings import Settings
 from tide_cli.simulation import learner
 from tide_cli.simulation.acceptance import Learnable, effective_tokens, rate_of, walks
 from tide_cli.simulation.answers import best, enough_size, payback, spool_needed, spool_sizes
 from tide_cli.simulation.arrivals import Load
+from tide_cli.simulation.compare import Simulated
 from tide_cli.simulation.gpu_figures import GpuFigures
 from tide_cli.simulation.loop import Run, Setup, simulate
 from tide_cli.simulation.ring import Ring
+from tide_cli.simulation.splits import Split
 from tide_cli.simulation.trainer import CpuTrainer, GpuTrainer
 from tide_cli.spool.layout import RowLayout
 from tide_cli.targets import known_targets
@@ -144,6 +148,26 @@ def points(*tokens: float, waited: float = 0.0) -> Run:
     return replace(run, points=made)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        ((0, 10, 20, 32, 44), "from its first draft"),
+        ((0, 5, 21, 31, 45), "after 4 s, 21 tokens"),
+        ((0, 5, 25, 36, 45), "after 4 s, 25 tokens; loses in the last quarter"),
+        ((0, 10, 20, 30, 40), "nothing gained"),
+        ((0, 5, 15, 25, 36), "after 16 s (projected)"),
+        ((0, 5, 15, 20, 25), "not within the run"),
+    ],
+)
+def test_what_pays_is_said_as_the_figures_have_it(tokens: tuple[float, ...], words: str) -> None:
+    run, base = replace(points(*tokens), swaps=[(4.0, 1)]), points(0, 10, 20, 30, 40)
+    split = Split(Plan(Partition((0,)), Partition((1,))), MACHINES["float32"], TRAINER, 0.0, True)
+    assert pays(Simulated(split, run, payback(run, base, closed=True))) == words
+    if words == "from its first draft":
+        undecided = replace(run, swaps=[])
+        assert pays(Simulated(split, undecided, payback(undecided, base, closed=True))) == "no draft yet"
+
+
 def test_payback_is_when_it_is_never_behind_again() -> None:
     base = points(0, 10, 20, 30, 40)
     found = payback(points(0, 5, 21, 28, 45), base, closed=True)
@@ -152,6 +176,7 @@ def test_payback_is_when_it_is_never_behind_again() -> None:
     assert (late.at, late.tokens) == (None, None)
     assert late.projected == pytest.approx(8 + 4 * 2 / 14)  # behind by 18 two seconds before, now by 4
     assert payback(points(0, 2, 6, 12, 20), base, closed=True).projected is None
+    assert (late.late_gain, found.late_gain) == (7.0, 3.5)
     assert payback(base, base, closed=True).at == 0.0
     waiting = payback(points(0, 0, waited=7.0), points(0, 0, waited=5.0), closed=False)
     assert (waiting.unit, waiting.deficit, waiting.at) == ("request_seconds", 2.0, None)

@@ -53,6 +53,21 @@ def test_what_the_user_asked_for_is_in_every_split() -> None:
     assert compared("8xH100", training=False) == [("off", "GPU 0-7", None)]
 
 
+@pytest.mark.parametrize("machine", ["8xH100", "1xH200", "4xMI300X-4xMI250", "2xRTX-6000-Ada"])
+def test_the_options_of_a_split_make_the_planner_choose_it(machine: str) -> None:
+    asked = division(machine)
+    planned, *others = splits(asked, fastest)
+    assert planned.options == ()
+    for one in others:
+        words = [word for word in one.options if word != "--no-training"]
+        wishes: dict[str, Any] = {"training": len(words) == len(one.options)}
+        for flag, value in zip(words[::2], words[1::2], strict=True):
+            wishes[flag.removeprefix("--").replace("-", "_")] = int(value) if flag == "--tp" else value
+        (chosen, *_) = splits(division(machine, **wishes), fastest)
+        assert one.options
+        assert (chosen.plan.serve, chosen.plan.train) == (one.plan.serve, one.plan.train)
+
+
 def by_kind(machine: str) -> dict[str, Split]:
     return {one.kind: one for one in splits(division(machine), fastest)}
 

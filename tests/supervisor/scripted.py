@@ -43,6 +43,7 @@ SPECULATION = {
 PROFILE = {
     "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
     "measured": 1.0,
+    "file": "/somewhere/profiles/0123456789abcdef.json",
     "rounds": [
         {"batch": 1, "steps": 0, "seconds": 0.05, "verify": 0.04},
         {"batch": 1, "steps": 1, "seconds": 0.0625, "draft": 0.01, "verify": 0.04, "extend": 0.005},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scripted import scripted_settings
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, UsageError
 from tide_cli.hardware.inventory import Gpu, Inventory, NumaNode
 from tide_cli.supervisor import appliance, own_machine, specs
 from tide_cli.supervisor.messages import ENGINE, TARGET, TRAINER
@@ -48,7 +48,7 @@ def fetched(made: specs.Workshop, tmp_path: Path) -> None:
 
 
 def test_no_trainer_is_started_where_none_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = workshop(monkeypatch, tmp_path, machine(memory=4), target="smollm2-135m")
+    made = workshop(monkeypatch, tmp_path, machine(memory=4), target="smollm2-135m", spool_size=2**27)
     assert made.settings.training
     supervisor = Supervisor(made, engine=None, in_place=lambda: True, on_event=lambda event: None)
     assert ENGINE in supervisor.core.children
@@ -122,6 +122,37 @@ def test_old_samples_get_room_by_the_ring_that_is_there(monkeypatch: pytest.Monk
     assert told() == 2**13
     made.settings = made.settings.model_copy(update={"reservoir_size": 2**20})
     assert told() == 2**20
+
+
+def test_a_spool_without_room_for_a_sample_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    least = 24_576 + 128 * (128 + 16 * (8 * 576 + 12))  # 2,048 tokens are 128 pages
+    settings = scripted_settings(tmp_path, 31_997, target="smollm2-135m", spool_size=least - 1)
+    for check in (appliance.check_settings, appliance.check_machine):
+        with pytest.raises(UsageError) as refused:
+            check(settings)
+        assert refused.value.lines()[0].endswith(f"one sample of 2048 tokens takes {least}")
+        assert refused.value.remedy.startswith("--spool-size 10MiB ")
+        check(settings.model_copy(update={"capture": False}))
+        check(settings.model_copy(update={"spool_size": least}))
+    assert not settings.paths.state.exists()
+
+
+def test_a_ring_that_cannot_be_used_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = scripted_settings(tmp_path, 31_997, target="smollm2-135m", spool_size=None)
+    ring = settings.paths.spool / "ring.bin"
+    ring.parent.mkdir(parents=True)
+    ring.write_bytes(bytes(4096))
+    with pytest.raises(TideError, match=str(settings.paths.spool)):
+        appliance.check_settings(settings)
+    ring.unlink()
+    # a tenth of what is free holds no sample, though logs and drafts would find room
+    monkeypatch.setattr(specs, "free_disk", lambda folder: 90 * 2**20)
+    with pytest.raises(TideError, match="is too small"):
+        appliance.check_settings(settings)
 
 
 def test_a_disk_must_hold_the_ring_and_the_old_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def plan(
     machine = read_machine(inventory) if inventory else this_machine(settings.paths)
     with another_machine_named("plan", inventory, settings.target):
         planned = plan_for(settings, wanted, machine)
-    if not planned.serve.gpus and (note := float32_note(target_shape(wanted))):
+    if not planned.serve.gpus and (note := float32_note(target_shape(wanted), planned.dtype)):
         planned = replace(planned, notes=(*planned.notes, note))
     commands = planned_commands(settings, wanted, planned)
     troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []

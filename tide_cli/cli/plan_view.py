@@ -48,6 +48,7 @@ def plan_as_dict(
     return {
         "target": target,
         "tensor_parallel": plan.tensor_parallel,
+        "dtype": plan.dtype,
         "serve": _partition_as_dict(plan.serve),
         "train": _partition_as_dict(plan.train) if plan.train else None,
         "trainer": plan.trainer,
@@ -101,6 +102,7 @@ def _engine_words(target: str, plan: Plan) -> str:
     words = [target]
     if plan.tensor_parallel > 1:
         words.append(f"tensor parallel {plan.tensor_parallel}")
+    words.append(plan.dtype)
     if plan.max_total_tokens:
         words.append(f"KV cache of {plan.max_total_tokens} tokens")
     if plan.mem_fraction_static:
@@ -141,31 +143,36 @@ def _shares(device: DeviceMemory) -> list[tuple[tuple[str, str], int]]:
 
 
 def _cells(shares: Sequence[tuple[tuple[str, str], int]], total: int) -> Iterable[tuple[tuple[str, str], int]]:
-    """Cells of each share: rounded at the borders, so that they add up to the bar."""
+    """Cells of each share: rounded at the borders, so that they add up to the bar; one at least, to be seen."""
     done = before = 0
-    for key, size in shares:
+    for later, (key, size) in zip(reversed(range(len(shares))), shares, strict=True):
         done += size
-        border = round(_BAR * done / total)
+        border = min(max(round(_BAR * done / total), before + 1), _BAR - later)
         yield key, border - before
         before = border
 
 
 def _part_table(memory: Sequence[DeviceMemory]) -> list[str]:
-    """A row for each part, a column for each group of devices with the same parts; GiB."""
+    """A row for each part, a column for each group of devices with the same parts; GiB. What is printed adds up: what
+    is free takes the rounding.
+    """
     groups: dict[tuple[Any, ...], list[DeviceMemory]] = {}
     for device in memory:
         if device.parts:
             groups.setdefault((device.parts, device.total, device.used), []).append(device)
-    columns = list(groups.values())
-    if not columns:
+    if not groups:
         return []
-    names = list(dict.fromkeys((part.owner, part.name) for column in columns for part in column[0].parts))
-    rows: list[list[object]] = []
-    for owner, name in names:
-        sizes = [{(part.owner, part.name): part.size for part in column[0].parts} for column in columns]
-        rows.append([owner, name, *(_number(size.get((owner, name))) for size in sizes)])
-    rows.append(["", "free", *(_number(column[0].free) for column in columns)])
-    return table_lines(("for", "part (GiB)", *map(_label, columns)), rows)
+    names = list(dict.fromkeys((part.owner, part.name) for devices in groups.values() for part in devices[0].parts))
+    columns = [device for device, *_ in groups.values()]
+    sizes = [{(part.owner, part.name): _hundredths(part.size) for part in device.parts} for device in columns]
+    used = [_hundredths(device.used) for device in columns]
+    totals = [_hundredths(device.total) for device in columns]
+    free = [whole - own - sum(parts.values()) for whole, own, parts in zip(totals, used, sizes, strict=True)]
+    rows: list[list[object]] = [
+        [owner, name, *(_number(parts.get((owner, name))) for parts in sizes)] for owner, name in names
+    ]
+    rows += [["", name, *map(_number, row)] for name, row in ((_USED[1], used), (_FREE[1], free), ("total", totals))]
+    return table_lines(("for", "part (GiB)", *map(_label, groups.values())), rows)
 
 
 def _gpu_table(gpus: Sequence[Gpu]) -> list[str]:
@@ -206,5 +213,9 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
-def _number(size: int | None) -> str | None:
-    return None if size is None else f"{size / GIB:.2f}"
+def _hundredths(size: int) -> int:
+    return round(100 * size / GIB)
+
+
+def _number(hundredths: int | None) -> str | None:
+    return None if hundredths is None else f"{hundredths / 100:.2f}"

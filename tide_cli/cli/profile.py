@@ -17,7 +17,8 @@ _PARTS = ("draft", "verify", "extend")
 def profile(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Measure what a decode round costs.
 
-    By batch size and draft steps; `--speculation auto` goes by it from now on.
+    By batch size and draft steps; `--speculation auto` goes by it from now on, and `tide simulate --profile` by its
+    file.
     """
     import httpx
 
@@ -47,6 +48,7 @@ def _print(measured: dict[str, Any]) -> None:
     header = ("batch", "steps", "round ms", *(f"{part} ms" for part in _PARTS), "plain / round")
     plain = {row["batch"]: row["seconds"] for row in measured["rounds"] if row["steps"] == 0}
     print_table(header, [_row(row, plain[row["batch"]]) for row in measured["rounds"]])
+    print(f"kept in {measured['file']}")
 
 
 def _row(row: dict[str, Any], plain: float) -> list[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def simulated_as_dict(question: Question, answers: Answers) -> dict[str, Any]:
         "target": question.division.name,
         "duration": answers.splits[0].run.seconds,
         "assumed": vars(question.learnable) | {"domains": question.domains, "shift": _finite(question.shift)},
-        "splits": [_split_as_dict(question, one) for one in answers.splits],
+        "splits": [_split_as_dict(question, answers, one) for one in answers.splits],
         "best": answers.best,
         "spool": {
             "size": answers.spool_size,
@@ -77,13 +78,13 @@ def words(seconds: float | None) -> str | None:
 def _row(question: Question, answers: Answers, place: int) -> Sequence[object]:
     one = answers.splits[place]
     run, steps = one.run, _late_steps(one.run)
-    mark = "*" if place == answers.best else ""
+    marks = (("planned", one.split.planned), ("best", place == answers.best))
     return (
-        mark + ("planned" if one.split.planned else ""),
+        ", ".join(word for word, holds in marks if holds),
         one.split.serves,
         one.split.trains,
         f"{one.split.machine.round_seconds(question.batch, 0, question.context) * 1e3:.2f}",
-        f"{_early_rate(run):.0f}",
+        f"{_early_rate(answers, run):.0f}",
         f"{_late_rate(run):.0f}",
         None if (length := _late_length(run)) is None else f"{length:.2f}",
         steps,
@@ -97,7 +98,8 @@ def _conclusions(question: Question, answers: Answers) -> Iterator[str]:
     chosen = answers.splits[answers.best]
     name = f"{chosen.split.serves} serves, {chosen.split.trains or 'nothing'} trains"
     measure = "serves most" if question.closed else "lets clients wait least"
-    yield f"of these, {measure}: {name} (*)"
+    how = "as planned" if chosen.split.planned else f"with `{shlex.join(chosen.split.options)}`"
+    yield f"of these, {measure}: {name}, {how}"
     for one in answers.splits:
         if one.payback is None or one.split.trainer is None:
             continue
@@ -119,12 +121,16 @@ def pays(one: Simulated) -> str | None:
         return None
     if payback.at is None:
         return "not within the run" if payback.projected is None else f"after {words(payback.projected)} (projected)"
-    if payback.at == 0:
-        return "at once" if one.run.swaps else "no draft yet"
-    return f"after {words(payback.at)}, {payback.tokens or 0:,.0f} tokens"
+    if not one.run.swaps:
+        return "no draft yet"
+    if payback.gain <= 0:
+        return "nothing gained"
+    # never behind: there was no loss to make good
+    since = f"after {words(payback.at)}, {payback.tokens or 0:,.0f} tokens" if payback.at else "from its first draft"
+    return since if payback.late_gain >= 0 else f"{since}; loses in the last quarter"
 
 
-def _split_as_dict(question: Question, one: Simulated) -> dict[str, Any]:
+def _split_as_dict(question: Question, answers: Answers, one: Simulated) -> dict[str, Any]:
     run, machine = one.run, one.split.machine
     steps = range(question.settings.draft_steps + 1 if question.settings.speculates else 1)
     return {
@@ -132,6 +138,7 @@ def _split_as_dict(question: Question, one: Simulated) -> dict[str, Any]:
         "train": None if one.split.plan.train is None else {"gpus": list(one.split.plan.train.gpus)},
         "trainer": one.split.kind,
         "planned": one.split.planned,
+        "options": list(one.split.options),
         "round_seconds": [machine.round_seconds(question.batch, step, question.context) for step in steps],
         "promised_tok_s": [
             promised(machine, question, length) for length in (question.learnable.first, question.learnable.reachable)
@@ -139,7 +146,7 @@ def _split_as_dict(question: Question, one: Simulated) -> dict[str, Any]:
         "training_tok_s": _training_rate(question, one),
         "busy_share": run.busy_seconds / run.seconds,
         "output_tok_s": run.rate(),
-        "early_tok_s": _early_rate(run),
+        "early_tok_s": _early_rate(answers, run),
         "late_tok_s": _late_rate(run),
         "late_acceptance_length": _late_length(run),
         "latency": run.latency,
@@ -173,9 +180,9 @@ def _late_length(run: Run) -> float | None:
     return run.length(_LATE * run.seconds)
 
 
-def _early_rate(run: Run) -> float:
-    """Until the first new draft is served, or of the whole run without one."""
-    until = run.swaps[0][0] if run.swaps else run.seconds
+def _early_rate(answers: Answers, run: Run) -> float:
+    """Until any split serves its first new draft, or of the whole run: the same time for all, to be compared."""
+    until = min((one.run.swaps[0][0] for one in answers.splits if one.run.swaps), default=run.seconds)
     last = [point for point in run.points if point.at <= until][-1]
     return last.tokens / last.at if last.at else 0.0
 

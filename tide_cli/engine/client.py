@@ -125,7 +125,8 @@ class EngineClient:
         return states[0].get("speculation") if states else None
 
     def measure(self) -> dict[str, Any]:
-        """Have the engine measure its round times with requests of TIDE's own; returns the profile that it keeps.
+        """Have the engine measure its round times with requests of TIDE's own; returns the profile that it keeps,
+        with the name of its file.
 
         Takes some seconds; other requests go on meanwhile. Raises TideError where the number of draft steps is fixed or
         nothing could be measured, httpx.HTTPError where the engine does not answer.

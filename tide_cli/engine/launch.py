@@ -77,7 +77,7 @@ def engine_command(
         *(sys.executable, "-m", "tide_cli.engine.serve"),
         *("--model-path", str(target.folder), "--served-model-name", target.name),
         *("--host", settings.host, "--port", str(settings.port)),
-        *("--dtype", serving_dtype(settings, on_cpu)),
+        *("--dtype", plan.dtype),
         *("--tp-size", str(plan.tensor_parallel)),
         *("--max-running-requests", str(settings.max_running_requests)),
         # TIDE asks for a first token itself; SGLang's own warm-up would be captured as traffic
@@ -116,21 +116,6 @@ def engine_command(
         argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(candidates)]
     argv += settings.sglang_arguments  # the later of two wins
     return EngineCommand(argv, _environment(config_file, plan))
-
-
-def serving_dtype(settings: Settings, on_cpu: bool) -> str:
-    """What `--dtype auto` means: bfloat16 on a GPU and on a CPU that multiplies it natively, else float32."""
-    if settings.dtype != "auto":
-        return settings.dtype
-    return "float32" if on_cpu and not _cpu_multiplies_bfloat16() else "bfloat16"
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _environment(config_file: Path, plan: Plan) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.cores import check_cores, format_cores
+from tide_cli.hardware.cores import check_cores, core_words, format_cores
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.wishes import Wishes
 
@@ -33,8 +33,8 @@ def divide_cores(
     the cores of one node are halved, the larger half serves. What the user named stays as it is.
     """
     available = [core for node in nodes for core in node]
-    serve: Sequence[int] = _named_cores("--serve-cores", serve_cores, available)
-    train: Sequence[int] = _named_cores("--train-cores", train_cores, available)
+    serve: Sequence[int] = _asked_cores("--serve-cores", serve_cores, available)
+    train: Sequence[int] = _asked_cores("--train-cores", train_cores, available)
     if not training:
         notes = ["--train-cores has no effect: nothing is trained"] if train_cores else []
         return tuple(serve or sorted(available)), (), notes
@@ -44,7 +44,7 @@ def divide_cores(
         rest = sorted(set(available) - set(serve or train)) or sorted(available)
         serve, train = serve or rest, train or rest
     shared = set(serve) & set(train)
-    notes = [f"engine and trainer share core {format_cores(shared)}: both will be slower"] if shared else []
+    notes = [f"engine and trainer share {core_words(shared)}: both will be slower"] if shared else []
     return tuple(serve), tuple(train), notes
 
 
@@ -63,16 +63,12 @@ def _halves(nodes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     return sorted(serve), sorted(core for node in filled[last:] for core in node)
 
 
-def _named_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple[int, ...]:
+def _asked_cores(flag: str, text: str | None, available: Sequence[int]) -> tuple[int, ...]:
     """The cores a user named with `flag`, () for None. Raises UsageError for malformed or foreign ones."""
     cores = check_cores(flag, text)
     if foreign := sorted(set(cores) - set(available)):
         raise UsageError(
-            f"{flag}: {_cores(foreign)} not available here",
+            f"{flag}: {core_words(foreign)} {'is' if len(foreign) == 1 else 'are'} not available here",
             remedy=f"choose from {format_cores(available)}",
         )
     return cores
-
-
-def _cores(cores: Sequence[int]) -> str:
-    return f"core{'s' if len(cores) > 1 else ''} {format_cores(cores)} {'are' if len(cores) > 1 else 'is'}"

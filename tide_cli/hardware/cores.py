@@ -36,6 +36,11 @@ def _number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 5
 
 
+def core_words(cores: Sequence[int] | set[int]) -> str:
+    """(0,) -> 'core 0', (0, 1) -> 'cores 0-1'."""
+    return f"{'core' if len(cores) == 1 else 'cores'} {format_cores(cores)}"
+
+
 def format_cores(cores: Sequence[int] | set[int]) -> str:
     """(0, 1, 2, 5) -> '0-2,5'; the inverse of `parse_cores`."""
     runs: list[list[int]] = []

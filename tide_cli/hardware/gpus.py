@@ -67,7 +67,7 @@ def _by_uuid(flag: str, beginning: str, available: Sequence[Gpu]) -> Gpu:
     if len(matching) != 1:
         raise UsageError(
             f"{flag}: {len(matching)} GPUs have a UUID that begins with {beginning}",
-            remedy="`tide gpus` lists those that are here",
+            remedy="`tide gpus` lists those here",
         )
     return matching[0]
 
@@ -78,9 +78,7 @@ def _by_index(flag: str, index: int, available: Sequence[Gpu]) -> Gpu:
             return gpu
     here = ", ".join(str(gpu.index) for gpu in available) or "none"
     raise UsageError(
-        f"{flag}: GPU {index} is not available",
-        why=f"available: {here}",
-        remedy="`tide gpus` lists those that are here",
+        f"{flag}: GPU {index} is not available", why=f"available: {here}", remedy="`tide gpus` lists those here"
     )
 
 

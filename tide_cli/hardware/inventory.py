@@ -75,7 +75,8 @@ class NumaNode:
 class Inventory:
     """A machine as seen by one process. disk_free: bytes where the state folder lies; None: unknown.
 
-    limits: in words, what of the machine is withheld from this process.
+    limits: in words, what of the machine is withheld from this process. bfloat16: whether the cores multiply it
+    natively.
     """
 
     nodes: tuple[NumaNode, ...]
@@ -83,6 +84,7 @@ class Inventory:
     links: tuple[Link, ...] = ()
     disk_free: int | None = None
     limits: tuple[str, ...] = ()
+    bfloat16: bool = False
     _kinds: dict[frozenset[int], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +132,7 @@ class Inventory:
             "links": [{"gpus": [link.first, link.second], "kind": link.kind} for link in self.links],
             "disk_free": self.disk_free,
             "limits": list(self.limits),
+            "bfloat16": self.bfloat16,
         }
 
 

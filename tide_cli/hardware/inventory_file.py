@@ -14,6 +14,7 @@ Format, version 1, one JSON object:
                  numa_node       the node the GPU hangs on
     links      [{"gpus": [0, 1], "kind": "nvlink"}]: nvlink, xgmi, pcie (one switch or bridge), node, system
     disk_free  for the spool
+    bfloat16   true: the cores multiply bfloat16 natively (false)
     limits     texts that say what of the machine is withheld; a plan repeats them
     source     texts that say where the figures come from; for readers alone
 
@@ -54,6 +55,7 @@ def read_inventory(text: str) -> Inventory:
         links=tuple(map(_link, fields.objects("links"))),
         disk_free=fields.get("disk_free", _size, None),
         limits=fields.get("limits", _texts, ()),
+        bfloat16=fields.get("bfloat16", _truth, False),
     )
     fields.get("source", _texts, ())
     fields.end(ignored=("version",))

@@ -14,6 +14,7 @@ from tide_cli.hardware.inventory import Inventory, NumaNode
 from tide_cli.hardware.nvidia import nvidia_gpus
 
 _NODES = Path("/sys/devices/system/node")
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def take_inventory() -> Inventory:
@@ -22,7 +23,15 @@ def take_inventory() -> Inventory:
     if not gpus:
         gpus, links = amd_gpus(os.environ)
     nodes, limits = limited(_nodes(os.sched_getaffinity(0)), read_limits())
-    return Inventory(nodes=nodes, gpus=gpus, links=links, limits=limits)
+    return Inventory(nodes=nodes, gpus=gpus, links=links, limits=limits, bfloat16=_multiplies_bfloat16())
+
+
+def _multiplies_bfloat16() -> bool:
+    try:
+        flags = _CPUINFO.read_text().partition("flags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _nodes(allowed: Collection[int]) -> tuple[NumaNode, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tide_cli.hardware.wishes import Wishes
+from tide_cli.hardware.wishes import ELEMENT_BYTES, Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
 MIB, GIB = 2**20, 2**30
@@ -33,7 +33,7 @@ _PREFILL_GRAPH_TOKENS = (
 # Allowances: the driver's context and libraries; NCCL's buffers where several GPUs work together.
 _CONTEXT, _COLLECTIVES = 512 * MIB, 512 * MIB
 # What a Python process with torch holds in main memory on a CPU. Measured with SmolLM2: SGLang's three hold 0.5, 0.5
-# and 0.8 GiB besides weights and KV cache, the trainer 0.5 GiB.
+# and 0.6 GiB besides weights, packed copies and KV cache, and share 0.3 GiB of libraries; the trainer holds 0.5 GiB.
 _CPU_PROCESS, _ENGINE_PROCESSES = GIB // 2, 4
 # SGLang keeps 0.8 tokens of the sliding-window layers for each token of the full ones (swa_full_tokens_ratio).
 _SLIDING_NUMERATOR, _SLIDING_DENOMINATOR = 4, 5
@@ -134,18 +134,24 @@ def trainer_parts(shape: TargetShape, draft: DraftShape, wishes: Wishes, *, on_g
     return _parts("trainer", parts)
 
 
-def cpu_engine_parts(
-    shape: TargetShape, draft: DraftShape | None, wishes: Wishes, total_tokens: int
-) -> tuple[Part, ...]:
-    """What the engine takes in main memory on a CPU; float32 is assumed, the larger of what it may serve in."""
-    element = 4
+def cpu_engine_parts(shape: TargetShape, draft: DraftShape | None, dtype: str, total_tokens: int) -> tuple[Part, ...]:
+    """What the engine takes in main memory on a CPU, served in `dtype`, 'float32' or 'bfloat16'."""
+    element = ELEMENT_BYTES[dtype]
+    drafted = draft.parameters if draft else 0
     parts = {
         "target weights": served_weight_bytes(shape, element),
-        "draft weights": draft.parameters * element if draft else 0,
+        "draft weights": drafted * element,
+        "packed copies": (_packed_parameters(shape) + drafted) * element,
         "KV cache": total_tokens * kv_token_bytes(shape, draft, 1, element),
         "processes": _ENGINE_PROCESSES * _CPU_PROCESS,
     }
     return _parts("engine", parts)
+
+
+def _packed_parameters(shape: TargetShape) -> int:
+    """Weights that are there a second time, laid out for oneDNN (engine/cpu/packed_linear.py): of the layers that are
+    neither quantised nor experts; an embedding that is not the head is counted too."""
+    return shape.parameters - shape.expert_parameters if shape.quantisation in (None, "mxfp4") else 0
 
 
 def _graph_bytes(draft: DraftShape | None, wishes: Wishes, prefill_tokens: int) -> int:

@@ -40,11 +40,11 @@ def _use(pool: Sequence[Gpu], idle: Sequence[int]) -> str:
     return ""
 
 
-def float32_note(shape: TargetShape | None) -> str | None:
-    """Why a checkpoint takes twice its size on a CPU; None where it does not."""
-    if shape is None or shape.quantisation or shape.element_bytes != 2:
+def float32_note(shape: TargetShape | None, dtype: str) -> str | None:
+    """Why a checkpoint takes twice its size on a CPU that serves it in `dtype`; None where it does not."""
+    if shape is None or shape.quantisation or shape.element_bytes != 2 or dtype != "float32":
         return None
-    return "on a CPU the weights are planned in float32: twice the checkpoint's size"
+    return "on this CPU the weights are served in float32: twice the checkpoint's size"
 
 
 def trainer_note(

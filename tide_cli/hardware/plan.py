@@ -48,14 +48,15 @@ class DeviceMemory:
 class Plan:
     """serve: the engine's devices; train: the trainer's, None where nothing is trained; notes: for the user.
 
-    The figures are None, and memory empty, where the target's shape was not known. max_total_tokens: of the KV cache;
-    mem_fraction_static, prefill_tokens: SGLang's options of that name and --chunked-prefill-size, None on a CPU.
-    spool_size: bytes, None where the disk is not known. reservoir_size: bytes of old samples beside that ring, None
-    where nothing is trained, or the disk or the target's shape is not known.
+    dtype: that the target is served in. The figures are None, and memory empty, where the target's shape was not known.
+    max_total_tokens: of the KV cache; mem_fraction_static, prefill_tokens: SGLang's options of that name and
+    --chunked-prefill-size, None on a CPU. spool_size: bytes, None where the disk is not known. reservoir_size: bytes of
+    old samples beside that ring, None where nothing is trained, or the disk or the target's shape is not known.
     """
 
     serve: Partition
     train: Partition | None
+    dtype: str = "bfloat16"
     notes: tuple[str, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
     max_total_tokens: int | None = None

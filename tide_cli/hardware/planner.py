@@ -194,11 +194,11 @@ def _on_cpu(
     plan = _divided(inventory, (), None, wishes.training, [], wishes)
     if shape is None:
         return replace(plan, max_total_tokens=tokens)
-    engine = cpu_engine_parts(shape, draft, wishes, tokens)
+    engine = cpu_engine_parts(shape, draft, plan.dtype, tokens)
     training = trainer_parts(shape, draft, wishes, on_gpu=False) if draft and wishes.training else ()
     needed = (*engine, *training) if wishes.train_cores else engine
     if total(needed) > inventory.memory_free:
-        raise DoesNotFit(target, "in main memory", needed, inventory.memory_free, float32_note(shape))
+        raise DoesNotFit(target, "in main memory", needed, inventory.memory_free, float32_note(shape, plan.dtype))
     if total(engine) + total(training) > inventory.memory_free:
         note = f"adaptation is off: the trainer needs {total(training) / GIB:.1f} GiB of main memory beside the engine"
         plan, training = _divided(inventory, (), None, False, [note], wishes), ()
@@ -230,6 +230,7 @@ def _divided(
     return Plan(
         serve=_partition(serve_cores, serve),
         train=_partition(train_cores, [trainer] if trainer else []) if training else None,
+        dtype=wishes.serving_dtype(native=bool(serve) or inventory.bfloat16),
         notes=(*core_notes, *notes, *inventory.limits),
     )
 

@@ -12,6 +12,8 @@ from tide_cli.hardware.memory import GIB, MIB, PREFILL_STEPS, Part, serving_part
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import DraftShape, TargetShape
 
+_NO_GPU = "leave it out to use the CPU; `tide gpus` shows what is here"
+
 
 class DoesNotFit(UsageError):
     """parts: what is needed in one place; free: bytes that are there; note: what else explains them."""
@@ -32,21 +34,11 @@ class DoesNotFit(UsageError):
 def refuse_gpu_wishes(wishes: Wishes) -> None:
     """Raises UsageError for what asks for GPUs where none is to be used."""
     if wishes.serve_gpus is not None:
-        raise UsageError(
-            f"--serve-gpus {wishes.serve_gpus}: there is no GPU to use here",
-            remedy="`tide gpus` lists those that are here",
-        )
+        raise UsageError(f"--serve-gpus {wishes.serve_gpus}: there is no GPU to use here", remedy=_NO_GPU)
     if wishes.train_gpus is not None and named_gpus("--train-gpus", wishes.train_gpus, ()):
-        raise UsageError(
-            f"--train-gpus {wishes.train_gpus}: there is no GPU to use here",
-            remedy="`tide gpus` lists those that are here",
-        )
+        raise UsageError(f"--train-gpus {wishes.train_gpus}: there is no GPU to use here", remedy=_NO_GPU)
     if wishes.tp not in (None, 1):
-        raise UsageError(
-            f"--tp {wishes.tp} needs {wishes.tp} GPUs",
-            why="there is none to use here",
-            remedy="`tide gpus` lists those that are here",
-        )
+        raise UsageError(f"--tp {wishes.tp} needs {wishes.tp} GPUs", why="there is none to use here", remedy=_NO_GPU)
 
 
 def too_small(

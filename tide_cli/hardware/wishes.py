@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _PLANNED_CONTEXT = 8192
 _LEAST_CONTEXT = 2048
 
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -32,11 +34,22 @@ class Wishes:
     draft_steps: int = 3
     step_counts: tuple[int, ...] = (3,)  # numbers of draft steps that the engine is made ready for, each with graphs
     batch_tokens: int = 2048  # of the largest training batch: a single sample may exceed a batch
-    serving_bytes: int = 2  # of an unquantised weight as served
+    dtype: str = "auto"  # of an unquantised weight as served
     draft_bytes: int = 2  # of a published draft's weight
     sample_tokens: int = 2048  # of the longest sample
     spool_size: int | None = None
     reservoir_size: int | None = None
+
+    def serving_dtype(self, *, native: bool) -> str:
+        """What 'auto' means. native: whether the serving device multiplies bfloat16; every GPU does."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if native else "float32"
+
+    @property
+    def serving_bytes(self) -> int:
+        """Of an unquantised weight as served on a GPU."""
+        return ELEMENT_BYTES[self.serving_dtype(native=True)]
 
     def context(self, longest: int) -> int:
         """Tokens of context planned for each request of a target that takes `longest`."""
@@ -68,7 +81,7 @@ class Wishes:
             draft_steps=settings.draft_steps,
             step_counts=_step_counts(settings),
             batch_tokens=max(settings.batch_tokens, settings.max_sample_tokens),
-            serving_bytes=4 if settings.dtype == "float32" else 2,
+            dtype=settings.dtype,
             draft_bytes=4 if settings.dtype == "float32" else 2,
             sample_tokens=settings.max_sample_tokens,
             spool_size=settings.spool_size,

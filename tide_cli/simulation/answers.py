@@ -26,7 +26,7 @@ class Payback:
     engine that keeps up serves all tokens whatever its draft. deficit: the most by which it was behind. at: seconds
     from which on it is never behind again, None where it still is at the end; tokens: served until then; projected:
     seconds at which it would have caught up if it went on as in its last quarter, None where it would not.
-    gain: at the end, in the unit.
+    gain: at the end, in the unit; late_gain: how much of it each second of the last quarter brought.
     """
 
     unit: str
@@ -35,6 +35,7 @@ class Payback:
     tokens: float | None
     projected: float | None
     gain: float
+    late_gain: float
 
 
 def payback(run: Run, base: Run, *, closed: bool) -> Payback:
@@ -58,6 +59,7 @@ def payback(run: Run, base: Run, *, closed: bool) -> Payback:
         run.points[behind + 1].tokens if ahead else None,
         projected,
         gains[-1],
+        slope,
     )
 
 

@@ -74,6 +74,7 @@ def question(settings: Settings, target: Target, inventory: Inventory, options: 
         figures=figures,
         machine=None if options.profile is None else Measured.of(_profile(options.profile)),
         share=options.share,
+        profiles=settings.paths.profiles,
     )
     trace = None if options.workload is None else read_trace(options.workload)
     concurrency = options.concurrency
@@ -118,7 +119,9 @@ def _check(settings: Settings, options: Options) -> None:
         ("--tflops", options.teraflops),
     ):
         if value is not None and value <= 0:
-            raise UsageError(f"{name} {value:g}: it takes a number above 0", remedy=f"without {name} its default holds")
+            raise UsageError(
+                f"{name} {value:g}: it takes a number above 0", remedy=f"give another {name}, or leave it out"
+            )
     if (options.gigabytes is None) != (options.teraflops is None):
         raise UsageError("--bandwidth and --tflops go together", remedy="give both, or neither")
     if (options.shift is None) != (options.domains == 1):
@@ -138,5 +141,5 @@ def _profile(file: Path) -> Profile:
         return Profile.from_json(json_object(file.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"cannot read the profile {file}", why=reason(error), remedy="`tide profile` keeps one under `tide paths`"
+            f"cannot read the profile {file}", why=reason(error), remedy="`tide profile` says where it keeps one"
         ) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Gpu, Inventory
-from tide_cli.hardware.plan import Plan
+from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.simulation.gpu_figures import GpuFigures, gpu_figures
@@ -22,7 +23,7 @@ SHARE = 0.5  # of a GPU's time for a trainer that shares it, while it trains: tw
 @dataclass(frozen=True)
 class Division:
     """What the splits have in common. figures: of every GPU, in the place of the data sheets'; machine: measured, in
-    the place of the roofline; share: as SHARE."""
+    the place of the roofline; share: as SHARE; profiles: the folder where measured machines are kept."""
 
     inventory: Inventory
     target: TargetShape
@@ -33,18 +34,20 @@ class Division:
     figures: GpuFigures | None = None
     machine: Machine | None = None
     share: float = SHARE
+    profiles: Path | None = None
 
 
 @dataclass(frozen=True)
 class Split:
     """trainer: None where nothing is trained; share: part of a serving GPU that it takes while it trains. planned: the
-    planner's own choice."""
+    planner's own choice; options: of `tide up` that bring the planner to any other."""
 
     plan: Plan
     machine: Machine
     trainer: Trainer | None
     share: float
     planned: bool
+    options: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -77,6 +80,7 @@ def splits(division: Division, worth: Callable[[Machine], float]) -> list[Split]
     """
     planned = _split(division, _plan(division, division.wishes), planned=True)
     best: dict[str, Split] = {}
+    asked: dict[str, Wishes] = {}
     for wishes in _others(division, planned):
         try:
             plan = _plan(division, wishes)
@@ -85,11 +89,32 @@ def splits(division: Division, worth: Callable[[Machine], float]) -> list[Split]
         found = _split(division, plan, planned=False)
         known = best.get(found.kind)
         if known is None or worth(found.machine) > worth(known.machine):
-            best[found.kind] = found
-    rival = best.pop(planned.kind, planned)
-    if worth(rival.machine) > worth(planned.machine):
-        return [planned, rival, *best.values()]
-    return [planned, *best.values()]
+            best[found.kind], asked[found.kind] = found, wishes
+    others = [
+        replace(one, options=_options(division, asked[kind], one.plan))
+        for kind, one in best.items()
+        if kind != planned.kind or worth(one.machine) > worth(planned.machine)
+    ]
+    return [planned, *sorted(others, key=lambda one: one.kind != planned.kind)]
+
+
+def _options(division: Division, wishes: Wishes, plan: Plan) -> tuple[str, ...]:
+    """What asks for these wishes on top of the division's own, less what the plan does not need."""
+    own, found = division.wishes, []
+    for name in ("training", "tp", "serve_gpus", "train_gpus"):
+        value = getattr(wishes, name)
+        if value is None or value == getattr(own, name):
+            continue
+        without = replace(wishes, **{name: getattr(own, name)})
+        if _devices(_plan(division, without)) == _devices(plan):
+            wishes = without
+        else:
+            found += ["--no-training"] if name == "training" else [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(found)
+
+
+def _devices(plan: Plan) -> tuple[Partition, Partition | None]:
+    return plan.serve, plan.train
 
 
 def _others(division: Division, planned: Split) -> Iterator[Wishes]:
@@ -144,7 +169,7 @@ def _roofline(division: Division, serving: list[Gpu], draft: DraftShape | None) 
     if not serving:
         raise UsageError(
             "how fast a CPU serves cannot be told from its name",
-            remedy="`tide profile` measures it; give its file with --profile",
+            remedy=f"`tide profile` measures it and keeps the file in {division.profiles}; give that with --profile",
         )
     return Roofline(
         division.target,

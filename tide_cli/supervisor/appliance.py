@@ -44,6 +44,8 @@ def check_settings(settings: Settings) -> Workshop:
     if not is_locked(paths.lock) and not find_leftovers(paths.state, paths.run / "children.json"):
         _check_ports(settings)
         _check_disk(workshop)
+        if shape := target_shape(workshop.target):
+            workshop.check_spool(shape.hidden_size)
     return workshop
 
 

@@ -117,11 +117,13 @@ class Workshop:
             )
         return version
 
-    def check_spool(self) -> None:
-        """Raises TideError where the engine could not capture into the spool: damaged, too small, another target's."""
+    def check_spool(self, hidden_size: int | None = None) -> None:
+        """Raises TideError where the engine could not capture into the spool: damaged, too small, another target's.
+
+        hidden_size: of the target, where its files are not here yet.
+        """
         if self.settings.speculates and self.settings.capture:
-            target = self.target_files()
-            layout = RowLayout(hidden_size=target.hidden_size, target=target.name)
+            layout = RowLayout(hidden_size or self.target_files().hidden_size, target=self.target.name)
             check_ring(self.paths.spool, layout, spool_size(self.settings), self.settings.max_sample_tokens)
 
     def _store_is_empty(self) -> bool:

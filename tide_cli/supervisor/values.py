@@ -10,6 +10,8 @@ from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
 from tide_cli.hardware.gpus import check_gpus
+from tide_cli.hardware.memory import MIB
+from tide_cli.hardware.plan_settings import target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import checked
 from tide_cli.settings import Settings
@@ -23,8 +25,6 @@ def check_values(settings: Settings) -> Target:
     target = resolve_target(settings.target, settings.paths)
     _check_draft(settings.draft, target)
     captures = settings.speculates and settings.capture
-    if captures and settings.spool_size is not None:
-        _check_spool_size(settings.spool_size, settings.max_sample_tokens, target)
     check_sglang_arguments(settings.sglang_arguments, speculation=settings.speculates, capture=captures)
     for flag, text in (
         ("--gpus", settings.gpus),
@@ -36,21 +36,23 @@ def check_values(settings: Settings) -> Target:
     check_cores("--train-cores", settings.train_cores)
     if settings.metrics_port == settings.port:
         raise UsageError(f"metrics_port {settings.metrics_port} is the engine's --port", remedy="choose another")
+    if captures:
+        _check_spool_size(settings, target)
     return target
 
 
-def _check_spool_size(size: int, max_sample_tokens: int, target: Target) -> None:
-    """A ring must hold one sample, which can be told where the target's shape is known."""
-    facts = _facts(target)
-    if facts is None or not isinstance(facts.hidden_size, int) or facts.hidden_size < 1:
+def _check_spool_size(settings: Settings, target: Target) -> None:
+    """A ring of the size that is asked for must hold a longest sample, whether there is a ring already or not."""
+    shape = target_shape(target)
+    if shape is None or settings.spool_size is None:
         return
-    layout = RowLayout(hidden_size=facts.hidden_size, target=target.name)
-    needed = layout.pages_for(max_sample_tokens)
-    if layout.pages_in(size) < needed:
+    layout = RowLayout(shape.hidden_size, target=target.name)
+    least = layout.size_for(layout.pages_for(settings.max_sample_tokens))
+    if settings.spool_size < least:
         raise UsageError(
-            f"a spool of {size} bytes is too small",
-            why=f"one sample of {max_sample_tokens} tokens takes {layout.size_for(needed)} bytes",
-            remedy="ask for more with --spool-size, or store nothing with --no-capture",
+            f"a spool of {settings.spool_size} bytes is too small",
+            why=f"one sample of {settings.max_sample_tokens} tokens takes {least}",
+            remedy=f"--spool-size {-(-least // MIB)}MiB is the least, or set a smaller max_sample_tokens",
         )
 
 

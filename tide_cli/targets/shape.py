@@ -70,9 +70,13 @@ class TargetShape:
     @property
     def parameters(self) -> int:
         """Weights of the target, from the bytes of its files: 4.25 bits for an MXFP4 expert's, else element_bytes."""
-        packed = self.layers * self.experts * 3 * self.hidden_size * self.expert_intermediate_size
-        packed = packed if self.quantisation == "mxfp4" else 0
+        packed = self.expert_parameters if self.quantisation == "mxfp4" else 0
         return packed + (self.weight_bytes - packed * 17 // 32) // self.element_bytes
+
+    @property
+    def expert_parameters(self) -> int:
+        """Weights of the experts, without biases."""
+        return self.layers * self.experts * 3 * self.hidden_size * self.expert_intermediate_size
 
     @property
     def stored_as(self) -> str:

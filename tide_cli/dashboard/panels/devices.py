@@ -47,7 +47,10 @@ def _line(row: Mapping[str, Any], width: int) -> Text:
 
 
 def _place(row: Mapping[str, Any]) -> str:
-    return f"GPU {row['gpu']}" if row.get("gpu") is not None else f"cores {row.get('cores') or DASH}"
+    if row.get("gpu") is not None:
+        return f"GPU {row['gpu']}"
+    cores = str(row.get("cores") or DASH)
+    return f"{'core' if cores.isdecimal() else 'cores'} {cores}"
 
 
 def _memory(row: Mapping[str, Any]) -> str:

@@ -83,6 +83,11 @@ class RoundClock:
     # ------------------------------------------------------------ measuring
 
     @property
+    def file(self) -> Path:
+        """Where a profile of these conditions is kept."""
+        return self._conditions.file(self._folder)
+
+    @property
     def measuring(self) -> bool:
         return self._measurement is not None
 

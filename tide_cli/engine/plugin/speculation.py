@@ -156,7 +156,7 @@ class SpeculationControl:
             "rounds": {str(steps): count for steps, count in sorted(self._rounds.items())},
             "probe_share": round(self._probes / rounds, 4) if rounds else 0.0,
             "measuring": self.clock.measuring,
-            "profile": self.clock.profile.to_json() if self.clock.profile else None,
+            "profile": self.clock.profile.to_json() | {"file": str(self.clock.file)} if self.clock.profile else None,
         }
         if (times := self.clock.times) is not None:
             state["speedup"] = round(expected_speedup(times, rates, self._batch, self._state.steps), 3)
