@@ -68,7 +68,7 @@ def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_toke
     """What `open_ring` would refuse later, inside the engine: said beforehand, with nothing written. TideError."""
     try:
         ring = Ring.open(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # whoever makes the folder says what is in its way
         _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
         return
     except OSError as error:
