@@ -38,8 +38,8 @@ def test_reasons_name_the_figures():
     def reason(total: int, **asked: bool) -> str:
         return should_train(TriggerState(), TriggerRules(6000), total_tokens=total, now=0.0, **asked).reason
 
-    assert reason(500) == "500 of 6000 new tokens stored"
-    assert reason(6001) == "6001 new tokens stored, 6000 start a cycle"
+    assert reason(500) == "500 of 6,000 new tokens stored"
+    assert reason(6001) == "6,001 new tokens stored, 6,000 start a cycle"
     assert "running" in reason(6001, running=True)
     assert "asked for" in reason(0, requested=True)
 
@@ -81,7 +81,7 @@ def test_a_refusal_right_after_a_shift_makes_nothing_slower():
     assert ask(refused, 6500) == "acceptance has fallen; 500 new tokens stored"
     refused = cycle_ended(cycle_began(refused, total_tokens=6500, now=0), published=False)
     assert ask(refused, 12_499) is None
-    assert ask(refused, 12_500) == "6000 new tokens stored, 6000 start a cycle"
+    assert ask(refused, 12_500) == "6,000 new tokens stored, 6,000 start a cycle"
     refused = cycle_ended(cycle_began(refused, total_tokens=12_500, now=0), published=False)
     assert ask(refused, 18_500) is None  # by now there was enough to learn from
     assert ask(refused, 24_500)
@@ -102,7 +102,7 @@ def test_patience_holds_for_time_as_well():
     assert ask(state, 999, now=1200) is None
     assert ask(state, 1000, now=1200)
     waiting = should_train(TriggerState(barren=3), RULES, total_tokens=100, now=0).reason
-    assert waiting == "100 of 24000 new tokens stored (the last 3 cycles brought nothing)"
+    assert waiting == "100 of 24,000 new tokens stored (the last 3 cycles brought nothing)"
 
 
 @given(amounts, amounts)
@@ -149,4 +149,4 @@ def test_cycles_take_their_part_of_the_time_at_most(lengths: list[float], share:
 def test_a_rest_says_how_long():
     state = cycle_over(cycle_began(TriggerState(), total_tokens=0, now=100), TriggerRules(10, most_share=0.1), now=190)
     reason = should_train(state, TriggerRules(10, most_share=0.1), total_tokens=50, now=400).reason
-    assert reason == "for 600 s no cycle begins: they take 10% of the time at most; 50 new tokens stored"
+    assert reason == "for 600 s no cycle begins: they take 10 % of the time at most; 50 new tokens stored"

@@ -71,6 +71,7 @@ def test_data(run: Run) -> None:
 
 def test_a_table_of_some_lines_with_what_has_happened(run: Run) -> None:
     header, *lines = run().splitlines()
+    assert header.endswith("steps  what happened")
     assert header.startswith("time             accepted  out tok/s  in tok/s  running  queued")
     assert 4 <= len(lines) <= 26
     assert all(" 30.0 " in line and " 195 " in line for line in lines)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from tide_cli.cli.output import complain, print_json, table_lines
+from tide_cli.cli.output import complain, print_json, table_lines, words_of
 
 
 def run(*arguments: object, unbuffered: bool = False, **streams: object) -> subprocess.CompletedProcess[str]:
@@ -90,3 +90,11 @@ def test_json_is_json_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_message_is_as_many_lines_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     complain(["a\nb\x1b[2J", "c\rd"])
     assert capsys.readouterr().err == "tide: a; b\\x1b[2J\n      c\\rd\n"
+
+
+def test_names_of_figures_are_spelt_out() -> None:
+    names = ("candidate_al", "ttft_p50_ms", "output_tok_s", "requests_s", "prefix_missing", "seconds")
+    assert [words_of(name) for name in names] == [
+        *("candidate acceptance length", "time to first token p50 ms", "output tok/s", "requests/s"),
+        *("prefix missing", "seconds"),
+    ]

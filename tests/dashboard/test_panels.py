@@ -69,6 +69,19 @@ def test_speculation() -> None:
     assert shown("speculation", changed(live=live | {"draft_steps": 0})).count("0, plain decoding: it pays") == 1
 
 
+def test_a_figure_of_another_draft_is_none_of_this_one() -> None:
+    text = shown("speculation", changed(speedup=None, plain_tok_s=25.0, live={"by_position": []}))
+    assert "- × plain: nothing of this draft yet" in text
+    assert "- × plain: not measured" in shown("speculation", changed(speedup=None, plain_tok_s=None))
+
+
+def test_without_a_history_nothing_is_said_of_the_past() -> None:
+    of = view("healthy")
+    assert "15 min" not in shown("speculation", replace(of, rows=[]))
+    idle = [row | {"acceptance_length": None} for row in of.rows]
+    assert "nothing accepted in the last 15 minutes" in shown("speculation", replace(of, rows=idle))
+
+
 def test_slower_than_plain_decoding_is_said() -> None:
     text = shown("speculation", changed(speedup=0.93))
     assert "0.93 × plain, SLOWER" in text
@@ -108,7 +121,7 @@ def test_adaptation() -> None:
     for words in (
         "training",
         "1 min 30 s left, loss 1.500, 400.0 tok/s",
-        "123,456 tokens in 321 samples",
+        "123,456 tokens in 321 samples so far",  # some may have been erased
         "25 % full  3 dropped",
         "v0003 served, newest v0004",
         "passed: 1.77 against 1.53",
@@ -129,8 +142,10 @@ def test_domains_and_vocabulary() -> None:
     text = shown("speculation", changed(live={"domains": domains}), 80)
     assert "d8 1.80, d7 1.70, d6 1.60, d5 1.50, d4 1.40, d3 1.30 and 2 more" in text
     assert "domains" not in shown("speculation", changed(live={"domains": {}}), 80)
-    coverage = {"served": 0.862, "candidate": 0.99, "wanted": 0.97, "changed": 800, "tokens": 12345}
-    assert "covers 86.2 % of 12,345 recent tokens" in shown("adaptation", changed(training={"coverage": coverage}), 80)
+    coverage = {"version": 7, "served": 0.862, "candidate": 0.99, "wanted": 0.97, "changed": 800, "tokens": 12345}
+    assert "v0007 covers 86.2 % of 12,345 recent tokens" in shown(
+        "adaptation", changed(training={"coverage": coverage}), 80
+    )
 
 
 def test_devices() -> None:

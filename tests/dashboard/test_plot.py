@@ -48,7 +48,10 @@ def test_marks_stand_where_they_belong() -> None:
     assert lines[0][4 + 20] == "┊"
     close = rows([], marks=[(50.0, "v0001"), (53.0, "v0002")])
     assert close[-1].count("▲") == 2
-    assert "v0002" not in close[-1]
+    assert "▲▲v0002" in close[-1]  # the name that has room
+    edges = rows([], marks=[(1.0, "v0001"), (99.0, "v0002")])
+    assert edges[-1].split() == ["long", "ago", "─" * 30 + "▲"]
+    assert rows([])[-1].split() == ["long", "ago", "─" * 27, "now"]
 
 
 def test_a_dot_stays_what_it_is_while_time_goes_on() -> None:

@@ -68,9 +68,19 @@ def test_training() -> None:
     status = snapshot("healthy", cycle={"state": "paused"}).status
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
-        console.print(render_training(status, now("healthy")))
+        console.print(render_training(status, now("healthy"), console.width))
     assert "paused by the user" in captured.get()
     assert "last gate" in captured.get()
+
+
+def test_a_long_verdict_keeps_its_margin_where_lines_are_short() -> None:
+    status = snapshot("healthy", gate={"passed": False, "reason": "word " * 30}).status
+    console = Console(width=60, color_system=None)
+    with console.capture() as captured:
+        console.print(render_training(status, now("healthy"), console.width))
+    lines = [line for line in captured.get().splitlines() if "word" in line]
+    assert len(lines) > 2
+    assert all(line.startswith(" " * 11) for line in lines[1:])
 
 
 def test_words() -> None:

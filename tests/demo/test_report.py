@@ -62,6 +62,16 @@ def test_the_table_without_a_new_draft_has_one_column() -> None:
     assert "change" not in shown
 
 
+def test_a_difference_is_that_of_the_figures_beside_it() -> None:
+    value = DemoResult((0, 1), Measurement(1.036, 30.0, {}), Measurement(1.934, 40.0, {}), 1, 1.0, None)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(as_table(value))
+    assert "1.04" in (text := console.file.getvalue())
+    assert "1.93" in text
+    assert "+0.89" in text
+    assert "rose by 0.89" in verdict(value)
+
+
 @pytest.mark.parametrize(
     ("after", "gate", "improved", "words"),
     [

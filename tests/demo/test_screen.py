@@ -6,6 +6,7 @@ import io
 import time
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from tide_cli.demo.screen import LiveScreen, PlainScreen, make_screen
@@ -57,9 +58,9 @@ def test_plain_lines_tell_each_event_once_and_the_figures_now_and_then() -> None
     shown = status(("ready", "the engine is ready"), ("cycle", "training: [3000] tokens\nmore"), training=training)
     with screen:
         screen.phase("sending traffic")
-        screen.update(shown, None)
-        screen.update(shown, FIGURES)
-        screen.update(shown, FIGURES)
+        screen.update(shown, None, pytest.fail)
+        screen.update(shown, FIGURES, pytest.fail)
+        screen.update(shown, FIGURES, pytest.fail)
         screen.say("round 1 of 3")
     lines = [line.partition(" ")[2] for line in out.getvalue().splitlines()]
     assert lines == [
@@ -73,6 +74,12 @@ def test_plain_lines_tell_each_event_once_and_the_figures_now_and_then() -> None
 
 
 def test_the_picture_holds_phase_traffic_results_and_the_appliance() -> None:
+    now = time.time()
+
+    def history() -> dict[str, Any]:
+        rows = [{"time": now - 10 * n, "acceptance_length": 1.5, "output_tok_s": 30.0} for n in range(5, 0, -1)]
+        return {"rows": rows, "marks": []}
+
     console = Console(file=io.StringIO(), width=100, force_terminal=True, record=True, color_system=None)
     screen = make_screen(console)
     assert isinstance(screen, LiveScreen)
@@ -80,7 +87,16 @@ def test_the_picture_holds_phase_traffic_results_and_the_appliance() -> None:
         screen.phase("measuring")
         screen.say("round 1 of 3")
         screen.progress("3 of 12")
-        screen.update(status(), FIGURES)
+        screen.update(status(), FIGURES, history)
     picture = console.export_text()
-    for words in ("TIDE demo", "measuring", "round 1 of 3", "3 of 12", "12 requests answered", "READY", "4,100 tokens"):
+    for words in (
+        "TIDE demo",
+        "measuring",
+        "round 1 of 3",
+        "3 of 12",
+        "12 requests answered",
+        "READY",
+        "4,100 tokens",
+        "15 min ago",
+    ):
         assert words in picture

@@ -105,6 +105,24 @@ def test_a_new_draft_gets_its_chance(tmp_path: Path) -> None:
     assert engine.most_of(100) == 3
 
 
+def test_figures_are_of_the_served_draft_and_of_the_traffic(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.7, CHEAP)
+    engine.measure()
+    state = engine.control.state()
+    assert (state["batch"], state["rounds"], state["speedup"]) == (1, {}, None)  # nobody has asked yet
+    assert state["reason"] == "too few proposals of this draft were judged yet"
+    engine.most_of(200, batch=2)
+    state = engine.control.state()
+    assert state["batch"] == 2
+    assert state["speedup"] > 1
+    assert "times the speed of plain decoding at batch size 2, with 7" in state["reason"]
+    engine.control.serves(1)
+    state = engine.control.state()
+    assert (state["speedup"], state["reason"]) == (None, "too few proposals of this draft were judged yet")
+    engine.control.force(0)
+    assert engine.control.state()["speedup"] == 1.0  # whatever the draft is worth
+
+
 def test_a_draft_that_gets_better_by_itself_is_noticed_by_the_probes(tmp_path: Path) -> None:
     """Traffic that returns to what the draft knows: no swap tells of it."""
     engine = Engine(tmp_path, 0.02, CHEAP)

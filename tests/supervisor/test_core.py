@@ -585,17 +585,17 @@ def test_a_vocabulary_that_covers_too_little_is_told_once_and_each_change_of_it(
     history = History().serving()
 
     def covers(served: float, changed: int = 0) -> None:
-        values = {"candidate": 0.99, "wanted": 0.97, "changed": changed, "tokens": 1000}
+        values = {"version": 3, "candidate": 0.99, "wanted": 0.97, "changed": changed, "tokens": 1000}
         history.tell(said("coverage", cycle=1, served=served, **values))
 
     for served in (0.98, 0.86, 0.85, 0.99):
         covers(served)
     told = [note.text for note in history.notes if note.kind == "coverage"]
-    assert told == ["the draft's vocabulary covers 86.0% of 1000 recent tokens, less than 97.0%"]
+    assert told == ["the vocabulary of v0003 covers 86.0 % of 1,000 recent tokens, less than 97.0 %"]
     covers(0.85, changed=300)
     covers(0.85, changed=20)
     told = [note.text for note in history.notes if note.kind == "coverage"]
-    assert told[1].endswith("less than 97.0%; training with 300 others: 99.0%")
+    assert told[1].endswith("less than 97.0 %; training with 300 others: 99.0 %")
     assert len(told) == 3
     assert history.core.learning.coverage["served"] == 0.85
 
@@ -725,7 +725,7 @@ def looks(history: History, start: float, seconds: float, **state: Any) -> list[
     """The engine's report every ten seconds; texts of the notes of kind `speculation`."""
     report = {
         "adaptive": True, "steps": 3, "reason": "because", "batch": 1, "speedup": 1.2, "acceptance": [0.5],
-        "probe_share": 0.0, "rounds": {"3": 10}, "measuring": False, **state,
+        "probe_share": 0.0, "rounds": {"3": 10}, "measuring": False, "draft_version": 0, **state,
     }  # fmt: skip
     before = len(history.notes)
     for second in range(0, int(seconds) + 1, 10):

@@ -16,7 +16,7 @@ from tide_cli.errors import TideError
 from tide_cli.telemetry import history as module
 from tide_cli.telemetry.history import History, read_history, step_for
 from tide_cli.telemetry.load import Interval
-from tide_cli.telemetry.rows import FIGURES, KEPT, STEPS, Row, combine
+from tide_cli.telemetry.rows import FIGURES, KEPT, STEPS, Row, combine, spans
 
 START = 1_700_000_040  # a full minute
 
@@ -104,6 +104,10 @@ def test_it_does_not_matter_in_how_many_stages_rows_are_combined(seconds: list[t
     assert staged.observed.output == once.observed.output
     assert staged.observed.acceptance_length == pytest.approx(once.observed.acceptance_length, abs=1e-3)
     assert staged.running == pytest.approx(once.running, abs=1e-3)
+
+
+def test_a_span_begins_when_the_appliance_did() -> None:
+    assert [one.time for one in spans([Row(1130), Row(1140), Row(1200), Row(1210)], 100)] == [1130, 1200]
 
 
 def test_it_is_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from tide_cli.printable import many
+
 _PRIOR_ROUNDS = 8.0  # weight, in judged proposals, of what is believed before any was seen
 
 
@@ -103,6 +105,11 @@ class Acceptance:
                 hits[position] += 1
         return Acceptance(tuple(judged), tuple(hits))
 
+    @property
+    def known(self) -> bool:
+        """Whether what was seen outweighs what is believed before."""
+        return sum(self.judged) >= _PRIOR_ROUNDS
+
     def rates(self, prior: float) -> list[float]:
         """Probability of acceptance at each position where all before it were accepted, all below 1.
 
@@ -158,6 +165,20 @@ def expected_speedup(profile: RoundCosts, rates: Sequence[float], batch: int, st
     return expected_length(rates[:steps]) * plain / profile.round_seconds(batch, steps)
 
 
+def in_words(profile: RoundCosts, rates: Sequence[float], batch: int, steps: int, margin: float) -> str:
+    """What so many steps promise; where it is none, what the best other number would. rates: one for each step."""
+
+    def promised(steps: int) -> float:
+        return expected_speedup(profile, rates, batch, steps)
+
+    shown = steps or max(range(1, len(rates) + 1), key=promised)
+    words = (
+        f"{many(shown, 'draft step')} promise{'s' if shown == 1 else ''} {promised(shown):.2f} times the speed of plain"
+        f" decoding at batch size {batch}, with {100 * rates[0]:.0f} % of first proposals accepted"
+    )
+    return words if steps or promised(shown) <= 1 else f"{words}; a change must bring {100 * margin:g} %"
+
+
 @dataclass(frozen=True)
 class SpeculationRules:
     """most_steps: γ is one of 0…most_steps. margin: part by which another γ must be better to be taken. dwell: rounds
@@ -207,12 +228,11 @@ class SpeculationState:
 @dataclass(frozen=True)
 class SpeculationDecision:
     """steps: for this round; probing: a round that takes another γ than the one in force; changed: the one in force is
-    another than before; reason: in words where it is, else empty."""
+    another than before."""
 
     steps: int
     probing: bool
     changed: bool
-    reason: str
 
 
 def choose(
@@ -230,15 +250,11 @@ def choose(
     losing = speedups[now] < 1 - rules.margin
     better = speedups[best] > speedups[now] * (1 + rules.margin)
     if losing or (better and state.rounds >= rules.dwell):
-        reason = (
-            f"{now} draft steps to {best} at batch size {batch}: acceptance {rates[0]:.2f} promises"
-            f" {speedups[best]:.2f} times plain decoding, against {speedups[now]:.2f}"
-        )
         state, now, changed = replace(state, steps=best, rounds=0), best, True
     else:
-        reason, changed = "", now != state.steps
+        changed = now != state.steps
         state = replace(state, steps=now, rounds=state.rounds + 1)
-    waiting = replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed, reason)
+    waiting = replace(state, steady=state.steady + 1), SpeculationDecision(now, False, changed)
     on_trial = state.trial > 0 and not now
     share = rules.trial_share if on_trial else rules.probe_share
     if share <= 0 or (state.steady + 1) * share < 1:
@@ -251,7 +267,7 @@ def choose(
         lost = longer * (1 - speedups[probe])  # in plain rounds
         if (state.steady + 1) * rules.probe_loss < lost:
             return waiting
-    return replace(state, steady=0, probes=state.probes + 1), SpeculationDecision(probe, True, changed, reason)
+    return replace(state, steady=0, probes=state.probes + 1), SpeculationDecision(probe, True, changed)
 
 
 def verified(state: SpeculationState, rules: SpeculationRules, accepted: Sequence[int], steps: int) -> SpeculationState:

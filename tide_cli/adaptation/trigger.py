@@ -75,23 +75,22 @@ def should_train(
     if running:
         return TrainDecision(False, "a training cycle is running")
     if requested:
-        return TrainDecision(True, f"asked for, with {new} new tokens stored")
+        return TrainDecision(True, f"asked for, with {new:,} new tokens stored")
     if state.cut:
-        return TrainDecision(True, f"going on with the cycle that was cut short; {new} new tokens stored since")
+        return TrainDecision(True, f"going on with the cycle that was cut short; {new:,} new tokens stored since")
     if state.rests_until is not None and now < state.rests_until:
-        rests = (
-            f"for {state.rests_until - now:.0f} s no cycle begins: they take {rules.most_share:.0%} of the time at most"
-        )
-        return TrainDecision(False, f"{rests}; {new} new tokens stored")
+        share = f"they take {100 * rules.most_share:.0f} % of the time at most"
+        rests = f"for {state.rests_until - now:.0f} s no cycle begins: {share}"
+        return TrainDecision(False, f"{rests}; {new:,} new tokens stored")
     if state.drift is not None and new >= rules.least_tokens:
-        return TrainDecision(True, f"{state.drift}; {new} new tokens stored")
+        return TrainDecision(True, f"{state.drift}; {new:,} new tokens stored")
     patience, needed = _patience(state, rules), threshold(state, rules)
     if new >= needed:
-        return TrainDecision(True, f"{new} new tokens stored, {needed} start a cycle{_because(state)}")
+        return TrainDecision(True, f"{new:,} new tokens stored, {needed:,} start a cycle{_because(state)}")
     waited = now - state.began
     if rules.seconds is not None and waited >= rules.seconds * patience and new >= rules.least_tokens * patience:
-        return TrainDecision(True, f"{waited:.0f} s since the last cycle began, {new} new tokens stored")
-    return TrainDecision(False, f"{new} of {needed} new tokens stored{_because(state)}")
+        return TrainDecision(True, f"{waited:.0f} s since the last cycle began, {new:,} new tokens stored")
+    return TrainDecision(False, f"{new:,} of {needed:,} new tokens stored{_because(state)}")
 
 
 def threshold(state: TriggerState, rules: TriggerRules) -> int:

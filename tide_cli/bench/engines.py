@@ -100,6 +100,13 @@ class Appliance:
     def status(self) -> dict[str, Any]:
         return ask(self.settings.paths.socket, "GET", "/v1/status", timeout=10)
 
+    def history(self) -> dict[str, Any] | None:
+        """Of the last quarter of an hour, a row for each 10 seconds; None where it is not told at the moment."""
+        try:
+            return ask(self.settings.paths.socket, "GET", "/v1/history?since=900&step=10", timeout=10)
+        except TideError:
+            return None
+
     @property
     def url(self) -> str:
         """Base URL of the engine, without /v1."""

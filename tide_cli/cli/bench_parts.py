@@ -10,7 +10,7 @@ import typer
 
 from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import MOST_REQUESTS, numbers
-from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
 from tide_cli.printable import many
@@ -51,7 +51,7 @@ def capture(
     if found is None:
         return
     names = ("output_tok_s", "itl_p50_ms", "itl_p95_ms", "ttft_p50_ms", "acceptance_length")
-    rows = [(name, *(_figure(found[side][name]) for side in (ON, OFF))) for name in names]
+    rows = [(words_of(name), *(_figure(found[side][name]) for side in (ON, OFF))) for name in names]
     print_table(("", "capture on", "capture off"), rows)
     print()
     print(f"throughput on / off  {_spread(found, 'throughput_ratio')}")
@@ -178,7 +178,8 @@ def profile(
     ]
     header = ("batch", "plain round ms", "round ms", "acceptance length", "expected", "measured speed-up", "error")
     print_table(header, rows)
-    print(f"error of the magnitude {found['mean_error']:.1%} on average, {found['max_error']:.1%} at most")
+    mean, most = (f"{100 * found[name]:.1f} %" for name in ("mean_error", "max_error"))
+    print(f"error of the magnitude {mean} on average, {most} at most")
 
 
 def _measured(name: str, run: Callable[[Any], dict[str, Any]], json: bool) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.app import app, command_group
-from tide_cli.cli.output import print_json, print_table
+from tide_cli.cli.output import print_json, print_table, words_of
 from tide_cli.cli.running import order
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
@@ -64,7 +64,7 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
                 row["version"],
                 ", ".join(name for name in ("served", "pinned", "bad") if row[name]),
                 row.get("parent"),
-                row.get("tokens"),
+                f"{row['tokens']:,}" if "tokens" in row else None,
                 None if row.get("gain") is None else f"{row['gain']:+.3f}",
                 _moment(row["created"]) if "created" in row else None,
                 row["error"],
@@ -95,8 +95,11 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
         ("target", f"{found['target']} ({found['target_revision']})"),
         ("descends from", " < ".join(ancestors) or None),
         ("trained on", f"{many(found['tokens'], 'token')}, {many(found['samples'], 'sample')}"),
-        *((f"gate: {name}", value) for name, value in (found["gate"] or {}).items()),
-        ("proposes from", f"{vocab_map['draft_tokens']} of the target's {vocab_map['target_tokens']} tokens"),
+        *((f"gate: {words_of(name)}", _gate_figure(value)) for name, value in (found["gate"] or {}).items()),
+        (
+            "proposes from",
+            f"{_number(vocab_map['draft_tokens'])} of the target's {_number(vocab_map['target_tokens'])} tokens",
+        ),
         ("vocabulary map", vocab_map["hash"]),
         *((name, f"sha256 {digest}") for name, digest in found["files"].items()),
         ("size", f"{found['bytes'] / 2**20:.1f} MiB"),
@@ -128,14 +131,30 @@ def diff(
     rows: list[tuple[Any, ...]] = [
         (f"config: {name}", pair["a"], pair["b"], None) for name, pair in found["config"].items()
     ]
-    rows += [(f"gate: {name}", pair["a"], pair["b"], None) for name, pair in found["gate"].items() if name != "reason"]
+    rows += [
+        (f"gate: {words_of(name)}", _gate_figure(pair["a"]), _gate_figure(pair["b"]), None)
+        for name, pair in found["gate"].items()
+        if name != "reason"
+    ]
     rows.append(("vocabulary map", None, None, "the same" if found["same_vocab_map"] else "another"))
     rows += [(name, None, None, _change(change)) for name, change in found["tensors"].items()]
     print_table(("", found["a"], found["b"], "change"), rows)
 
 
+def _number(value: Any) -> str:
+    """Of a configuration that anyone may have written."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _gate_figure(value: Any) -> Any:
+    """As it stands in the manifest; the gains by domain in one line, None where there are none."""
+    if not isinstance(value, dict):
+        return value
+    return ", ".join(f"{name} {gain:+.3f}" for name, gain in value.items()) or None
+
+
 def _change(relative: float | None) -> str:
-    return "not comparable" if relative is None else "none" if relative == 0 else f"{relative:.2%}"
+    return "not comparable" if relative is None else "none" if relative == 0 else f"{100 * relative:.2f} %"
 
 
 def _moment(seconds: float) -> str:

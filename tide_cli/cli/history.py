@@ -114,11 +114,12 @@ def _print(found: dict[str, Any]) -> None:
     lines: list[list[object]] = []
     marks = list(found["marks"])
     for row in found["rows"]:
-        told = [mark["text"] for mark in marks if mark["time"] < row["time"] + found["step"]]
+        end = row["time"] // found["step"] * found["step"] + found["step"]
+        told = [mark["text"] for mark in marks if mark["time"] < end]
         marks = marks[len(told) :]
         moment = time.strftime("%d %b %H:%M:%S", time.localtime(row["time"]))
         lines.append([moment, *(_cell(row[field], digits) for field, _, _, digits in _FIGURES.values()), _last(told)])
-    print_table(("time", *(heading for _, _, heading, _ in _FIGURES.values()), ""), lines)
+    print_table(("time", *(heading for _, _, heading, _ in _FIGURES.values()), "what happened"), lines)
 
 
 def _cell(value: float | None, digits: int) -> str | None:

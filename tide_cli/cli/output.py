@@ -12,6 +12,8 @@ from tide_cli.hints import spelt
 from tide_cli.json_files import finite
 from tide_cli.printable import printable
 
+_WORDS = {"al": "acceptance length", "ttft": "time to first token", "itl": "time between tokens", "e2e": "whole answer"}
+
 
 def complain(lines: Iterable[str]) -> None:
     """Messages for people, on stderr: each of the lines is one, whatever it quotes; hints are spelt out."""
@@ -36,6 +38,12 @@ def print_json(value: Any) -> None:
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns as wide as their contents; plain text, so that it can be cut and searched. Hints are spelt out."""
     print("\n".join(table_lines(header, rows)))
+
+
+def words_of(field: str) -> str:
+    """A figure's name for people: 'ttft_p50_ms' -> 'time to first token p50 ms', 'output_tok_s' -> 'output tok/s'."""
+    words = [_WORDS.get(word, word) for word in field.split("_")]
+    return "/".join([" ".join(words[:-1]), "s"]) if len(words) > 1 and words[-1] == "s" else " ".join(words)
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from tide_cli.cli.app import app
 from tide_cli.cli.load_options import Domains, MaxTokens, Seed, Temperature, Timeout, names
-from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import ExitCode, TideError, UsageError
@@ -147,7 +147,7 @@ def _show(answers: Sequence[Answer], json: bool) -> None:
         ]
         print_json({"replay": figures | {"by_domain": by_domain}})
         return
-    print_table(("figure", "value"), [(name, _rounded(figures[name])) for name in _SHOWN])
+    print_table(("figure", "value"), [(words_of(name), _rounded(figures[name])) for name in _SHOWN])
 
 
 def _rounded(value: float | None) -> str | None:

@@ -228,7 +228,8 @@ def train_status(state_dir: StateDir = None, config: Config = None, json: Json =
 
     from tide_cli.dashboard.status import render_training
 
-    Console().print(render_training(answer, time.time()))
+    console = Console()
+    console.print(render_training(answer, time.time(), console.width))
 
 
 def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:

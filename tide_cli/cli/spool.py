@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tide_cli.cli.app import app, command_group
-from tide_cli.cli.output import complain, print_json, print_table
+from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool_options import as_row, filters, size_words, when
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
@@ -53,7 +53,7 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
         ("target", f"{figures.target}, hidden size {figures.hidden_size}"),
         ("layout", f"format {figures.format}, {figures.page_tokens} tokens a page, {figures.row_bytes} bytes a token"),
         ("size", f"{size_words(figures.size_bytes)}, {many(figures.pages, 'page')}"),
-        ("fill", f"{figures.fill:.1%}, {many(figures.pages_used, 'page')}"),
+        ("fill", f"{100 * figures.fill:.1f} %, {many(figures.pages_used, 'page')}"),
         ("holds", f"{held(asdict(figures))}, {figures.generated:,} of them generated"),
         *((name.replace("_", "-"), held(part)) for name, part in figures.by_split.items()),
         *((f"draft {name}", held(part)) for name, part in figures.by_draft.items()),
@@ -138,7 +138,7 @@ def show(
     if words["acceptance_length"] is not None:
         words["acceptance_length"] = f"{words['acceptance_length']:.2f}"
     parts = {name: words.pop(name) for name in ("prompt", "answer") if name in words}
-    print_table(("what", "figures"), list(words.items()))
+    print_table(("what", "figures"), [(words_of(name), value) for name, value in words.items()])
     for name, part in parts.items():
         print(f"\n--- {name}\n{printable_lines(part)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from rich.text import Text
 
@@ -114,16 +114,16 @@ def _cell(dots: set[tuple[int, int]], column: int, row: int, across: int, down: 
 
 
 def _axis(left: str, marked: dict[int, str], gutter: int, columns: int) -> Text:
+    """A mark is named where there is room before the next one; under the left edge's name it is left out."""
     begin = f"{left} " if len(left) + 5 <= columns else ""
-    line = [*begin.ljust(columns - 4, "─"), *" now"]
+    shown = [(column, name) for column, name in sorted(marked.items()) if column >= len(begin)]
+    end = columns if shown and shown[-1][0] >= columns - 4 else columns - 4  # a mark there takes the place of "now"
+    line = list(begin.ljust(end, "─") + " now"[: columns - end])
     styles = ["dim"] * columns
-    taken = 0
-    for column, name in sorted(marked.items()):
-        free = column + len(name) + 1 <= columns - 4 and column >= max(taken, len(begin))
-        shown = f"▲{name}" if free else "▲"
-        line[column : column + len(shown)] = shown
-        styles[column : column + len(shown)] = ["magenta"] * len(shown)
-        taken = column + len(shown) + 1
+    for (column, name), (following, _) in pairwise([*shown, (end + 1, "")]):
+        text = f"▲{name}" if column + len(name) + 2 <= following else "▲"
+        line[column : column + len(text)] = text
+        styles[column : column + len(text)] = ["magenta"] * len(text)
     return _styled(Text(" " * gutter), zip(line, styles, strict=True))
 
 

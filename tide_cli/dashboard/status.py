@@ -19,6 +19,7 @@ from tide_cli.dashboard.words import clock, duration
 _QUIET = {"started", "exited"}  # events whose news the states show too
 _HEIGHTS = {"engine": 6, "adaptation": 16, "devices": 16}  # lines at most
 _WITH_PLOT, _WITHOUT_PLOT = 15, 9  # of the speculation panel
+_GATE_LINES = 8  # over which a verdict may run where there is room
 _EVENT_LINES = 3  # over which the text of one event may run
 
 
@@ -34,12 +35,11 @@ def render_status(
     return _Board(View(status, now, told["rows"], told["marks"], news), names)
 
 
-def render_training(status: Mapping[str, Any], now: float) -> RenderableType:
-    """What `tide train status` shows."""
+def render_training(status: Mapping[str, Any], now: float, width: int) -> RenderableType:
+    """What `tide train status` shows, on so many columns."""
     view = View(status, now)
-    return Group(
-        labelled("learning", learning(view)), labelled("cycle", *cycle(view, 100)), *gate(view, 100, 3), *coverage(view)
-    )
+    shown = [labelled("learning", learning(view)), labelled("cycle", *cycle(view, width))]
+    return Group(*shown, *gate(view, width, _GATE_LINES), *coverage(view))
 
 
 class _Board:

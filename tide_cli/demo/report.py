@@ -82,7 +82,8 @@ def _ratio(old: float, new: float) -> str:
 
 
 def _difference(old: float, new: float) -> str:
-    return f"{new - old:+.2f}"
+    """Of the two as they are printed."""
+    return f"{round(new, 2) - round(old, 2):+.2f}"
 
 
 def verdict(result: DemoResult) -> str:
@@ -90,10 +91,10 @@ def verdict(result: DemoResult) -> str:
     if result.after is None:
         why = f" The last candidate: {result.last_gate}." if result.last_gate else " No training cycle has ended."
         return f"No improvement: no draft was deployed in the given time.{why}"
-    gain = result.after.acceptance_length - result.before.acceptance_length
+    gain = _difference(result.before.acceptance_length, result.after.acceptance_length)
     ratio = result.after.output_tok_s / result.before.output_tok_s
     if not result.improved:
-        return f"No improvement: the deployed draft's acceptance length differs by {gain:+.2f} on these prompts."
+        return f"No improvement: the deployed draft's acceptance length differs by {gain} on these prompts."
     if ratio <= 1:
-        return f"Acceptance length rose by {gain:.2f}, but the output did not get faster ({ratio:.2f} times)."
-    return f"Acceptance length rose by {gain:.2f}, and the output got {ratio:.2f} times as fast."
+        return f"Acceptance length rose by {gain.lstrip('+')}, but the output did not get faster ({ratio:.2f} times)."
+    return f"Acceptance length rose by {gain.lstrip('+')}, and the output got {ratio:.2f} times as fast."

@@ -172,7 +172,8 @@ class _Demo:
 
         def look(status: dict[str, Any]) -> bool:
             self._note_version(status)
-            self._screen.update(status, self._traffic.figures() if self._sending else None)
+            traffic = self._traffic.figures() if self._sending else None
+            self._screen.update(status, traffic, self._appliance.history)
             trainer = status["children"].get("trainer", {})
             if trainer.get("state") == "FATAL":
                 raise TideError("the trainer cannot go on", why=trainer.get("reason"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,6 +22,8 @@ _FIGURES_EVERY = 10.0  # seconds between two plain lines of figures
 _PANELS = ("engine", "speculation", "adaptation", "events")  # of the appliance below it
 _SAID = 6  # lines of the demo's own that stay on the live picture
 
+History = Callable[[], dict[str, Any] | None]
+
 
 class Screen(AbstractContextManager["Screen"]):
     """phase(), say() and progress() tell what the demo does; update() brings the newest figures."""
@@ -37,8 +40,8 @@ class Screen(AbstractContextManager["Screen"]):
         """How far the present part has come; may be left out where lines stay."""
         raise NotImplementedError
 
-    def update(self, status: dict[str, Any], traffic: TrafficFigures | None) -> None:
-        """status: the appliance's; traffic: None before and after there is any."""
+    def update(self, status: dict[str, Any], traffic: TrafficFigures | None, history: History) -> None:
+        """status: the appliance's; traffic: None before and after there is any; history: asks for the appliance's."""
         raise NotImplementedError
 
 
@@ -55,6 +58,7 @@ class LiveScreen(Screen):
         self._said: list[str] = []
         self._status: dict[str, Any] | None = None
         self._traffic: TrafficFigures | None = None
+        self._history: dict[str, Any] | None = None
         self._live = Live(
             console=console,
             get_renderable=self._picture,  # drawn anew even while nothing is heard: the clock goes on
@@ -80,8 +84,8 @@ class LiveScreen(Screen):
     def progress(self, text: str) -> None:
         self._progress = text
 
-    def update(self, status: dict[str, Any], traffic: TrafficFigures | None) -> None:
-        self._status, self._traffic = status, traffic
+    def update(self, status: dict[str, Any], traffic: TrafficFigures | None, history: History) -> None:
+        self._status, self._traffic, self._history = status, traffic, history()
 
     def _picture(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
@@ -95,7 +99,7 @@ class LiveScreen(Screen):
             table.add_row("traffic", traffic_words(self._traffic))
         parts: list[RenderableType] = [table, *(Text(line) for line in self._said)]
         panel = Panel(Group(*parts), title="TIDE demo", title_align="left")
-        below = [] if self._status is None else [render_status(self._status, time.time(), names=_PANELS)]
+        below = [] if self._status is None else [render_status(self._status, time.time(), self._history, _PANELS)]
         return Group(panel, *below)
 
 
@@ -119,7 +123,7 @@ class PlainScreen(Screen):
     def progress(self, text: str) -> None:
         pass
 
-    def update(self, status: dict[str, Any], traffic: TrafficFigures | None) -> None:
+    def update(self, status: dict[str, Any], traffic: TrafficFigures | None, history: History) -> None:
         for event in status["events"]:
             if event["time"] > self._last_event:
                 self._last_event = event["time"]

@@ -19,6 +19,7 @@ from tide_cli.adaptation.trigger import (
     should_train,
     threshold,
 )
+from tide_cli.printable import many
 from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Tell, TrainAsked
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.serving import TOO_LATE, Serving, Wish
@@ -59,7 +60,9 @@ class Learning:
         self.doing = Doing.NOTHING
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
-        self.coverage: Mapping[str, Any] | None = None  # of the served draft's vocabulary, at the last cycle's start
+        self.coverage: Mapping[str, Any] | None = (
+            None  # of a draft's vocabulary, the one served when the last cycle began
+        )
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._trigger = TriggerState(trained_at, cut=cut_short)
@@ -219,11 +222,13 @@ class Learning:
         known, self.coverage = self.coverage, event
         if not event["changed"] and (not low or (known is not None and known["served"] < known["wanted"])):
             return []
-        text = f"the draft's vocabulary covers {event['served']:.1%} of {event['tokens']} recent tokens"
+        served, wanted, candidate = (f"{100 * event[name]:.1f} %" for name in ("served", "wanted", "candidate"))
+        name, tokens = f"v{event['version']:04d}", many(event["tokens"], "recent token")
+        text = f"the vocabulary of {name} covers {served} of {tokens}"
         if low:
-            text += f", less than {event['wanted']:.1%}"
+            text += f", less than {wanted}"
         if event["changed"]:
-            text += f"; training with {event['changed']} others: {event['candidate']:.1%}"
+            text += f"; training with {event['changed']:,} others: {candidate}"
         return [Note("coverage", text, event)]
 
     def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:

@@ -10,10 +10,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tide_cli.adaptation.speculation import interpolate
+from tide_cli.adaptation.speculation import expected_speedup, interpolate
+from tide_cli.printable import many
 from tide_cli.supervisor.messages import Note
 
-_SHOWN = ("adaptive", "steps", "reason", "batch", "speedup", "acceptance", "probe_share", "rounds", "measuring")
+_SHOWN = (
+    *("draft_version", "adaptive", "steps", "reason", "batch", "speedup", "acceptance", "probe_share", "rounds"),
+    "measuring",
+)
 _HOLDS = 30.0  # seconds after which a decision is more than a passing load
 _LOOKS = 60  # over which acceptance by position is told, at most: ten minutes
 
@@ -25,19 +29,31 @@ class SpeculationNews:
         self.state: dict[str, Any] | None = None
         self._told: bool | None = None
         self._other_since: float | None = None
-        self._plain_tok_s: float | None = None
+        self._rounds: _Rounds | None = None
         self._counts: deque[tuple[Any, Sequence[int], Sequence[int]]] = deque(maxlen=_LOOKS)
 
-    def live(self) -> dict[str, Any]:
-        """Of the status field `live`: by_position, draft_steps, why, plain_tok_s and speedup."""
+    def live(self, served: int | None, running: int | None) -> dict[str, Any]:
+        """Of the status field `live`: by_position, draft_steps, why, plain_tok_s and speedup.
+
+        served: the version; after a swap the latest report is of the one before, whose figures are not shown for it.
+        running: requests, by which the two rates go; where it is none or not known, by the batch of the last round.
+        """
         state = self.state or {}
+        own = served is not None and state.get("draft_version") == served
+        batch = running or state.get("batch")
         return {
-            "by_position": self._by_position(),
+            "by_position": self._by_position() if own else [],
             "draft_steps": state.get("steps"),
-            "why": state.get("reason"),
-            "plain_tok_s": self._plain_tok_s,
-            "speedup": state.get("speedup"),
+            "why": state.get("reason") if own else None,
+            "plain_tok_s": self._rounds.plain_tok_s(batch) if self._rounds and batch else None,
+            "speedup": self._speedup(state, batch) if own else None,
         }
+
+    def _speedup(self, state: Mapping[str, Any], batch: int | None) -> float | None:
+        """None while the engine knows none, because too little of the draft was judged."""
+        if state["speedup"] is None or self._rounds is None or not batch:
+            return None
+        return round(expected_speedup(self._rounds, state["acceptance"], batch, state["steps"]), 3)
 
     def _by_position(self) -> list[float | None]:
         """Part of the proposals at each position that was accepted, of those judged; None where none was."""
@@ -63,10 +79,12 @@ class SpeculationNews:
     def look(self, state: Mapping[str, Any] | None, now: float) -> list[Note]:
         """One look at what engine/plugin/speculation.py reports; a note where plain or not has changed for long."""
         self.state = {name: state[name] for name in _SHOWN} if state else None
-        self._plain_tok_s = plain_tok_s(state) if state else None
+        self._rounds = _Rounds(state["now"], state["drift"]) if state and state.get("now") else None
         self._count(state)
         if state is None or state["measuring"] or not state["rounds"]:
             return []
+        if self._rounds is not None and state["speedup"] is None:
+            return []  # the number that is taken until the draft is known is no news
         speculates = state["steps"] > 0
         if speculates == self._told:
             self._other_since = None
@@ -76,17 +94,20 @@ class SpeculationNews:
         if now - self._other_since < _HOLDS:
             return []
         self._told, self._other_since = speculates, None
-        what = f"speculation with {state['steps']} draft steps" if speculates else "plain decoding"
+        what = f"speculation with {many(state['steps'], 'draft step')}" if speculates else "plain decoding"
         data = {name: state[name] for name in ("steps", "batch", "speedup", "acceptance")}
         return [Note("speculation", f"{what}: {state['reason']}", data)]
 
 
-def plain_tok_s(state: Mapping[str, Any]) -> float | None:
-    """Tokens/s that plain rounds would give now, at the batch size in force; None without a profile.
+class _Rounds:
+    """rows: the profile as live rounds have corrected it; drift: what all rounds have in common, a logarithm."""
 
-    state["now"]: the profile as live rounds have corrected it; state["drift"]: what all rounds have in common.
-    """
-    rounds = [(row["batch"], row["seconds"][0]) for row in state.get("now") or ()]
-    if not rounds:
-        return None
-    return round(state["batch"] / interpolate(rounds, state["batch"]) / math.exp(state["drift"]), 2)
+    def __init__(self, rows: Sequence[Mapping[str, Any]], drift: float) -> None:
+        self._rows, self._drift = rows, drift
+
+    def round_seconds(self, batch: int, steps: int) -> float:
+        return interpolate([(row["batch"], row["seconds"][steps]) for row in self._rows], batch) * math.exp(self._drift)
+
+    def plain_tok_s(self, batch: int) -> float:
+        """Tokens/s of plain rounds."""
+        return round(batch / self.round_seconds(batch, 0), 2)

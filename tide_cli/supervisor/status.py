@@ -36,7 +36,7 @@ def make_status(
     begun: unix seconds of the start; now: the monotonic second that the children's `since` belong to.
     """
     settings, learning = workshop.settings, core.learning
-    speculation = core.speculation.live()
+    speculation = core.speculation.live(learning.served, seen.figures.running if seen.figures else None)
     children = {
         name: {
             "state": str(child.state),

@@ -73,9 +73,13 @@ def combine(rows: Sequence[Row], time: int) -> Row:
 
 
 def spans(rows: Iterable[Row], seconds: int) -> Iterator[Row]:
-    """Rows, in order of time, combined to spans of so many seconds; empty ones are left out."""
-    for begin, members in groupby(rows, lambda row: row.time // seconds * seconds):
-        yield combine(list(members), begin)
+    """Rows, in order of time, combined to spans of so many seconds; empty ones are left out.
+
+    A span begins with its first row: the appliance may not have run before.
+    """
+    for _, members in groupby(rows, lambda row: row.time // seconds):
+        found = list(members)
+        yield combine(found, found[0].time)
 
 
 def _together(intervals: Sequence[Interval]) -> Interval:

@@ -95,7 +95,7 @@ class Cycles:
         served_tensors = self._take_up(served)
         record = self._begin_record(served)
         try:
-            self._follow_vocabulary(served_tensors)
+            self._follow_vocabulary(served, served_tensors)
             if not torch.equal(self.trainer.vocabulary, vocabulary_ids(served_tensors["d2t"])):
                 record.vocabulary = self.trainer.vocabulary.tolist()
             if not self._train(started, record):
@@ -180,7 +180,7 @@ class Cycles:
             self._restart_from(served, tensors)
         return tensors
 
-    def _follow_vocabulary(self, served: dict[str, Any]) -> None:
+    def _follow_vocabulary(self, version: int, served: dict[str, Any]) -> None:
         """Say what the served vocabulary covers of the recent traffic; train on with a better one where it matters."""
         trainer, config = self.trainer, self.config
         recent, old = self._material.token_counts(len(trainer.draft.t2d))
@@ -197,6 +197,7 @@ class Cycles:
         self._coverage = coverage(trainer.vocabulary.numpy(), recent)
         self._emit_cycle(
             "coverage",
+            version=version,
             served=round(now, 4),
             candidate=round(self._coverage or 0.0, 4),
             wanted=config.vocab_coverage,

@@ -66,7 +66,7 @@ def _captured(view: View) -> str:
     spool = view.get("spool")
     if not spool:
         return "nothing yet" if spool is not None else DASH
-    return f"{counted(spool.get('tokens'), 'token')} in {counted(spool.get('samples'), 'sample')}"
+    return f"{counted(spool.get('tokens'), 'token')} in {counted(spool.get('samples'), 'sample')} so far"
 
 
 def _spool(view: View, width: int) -> list[Text | str]:
@@ -106,12 +106,13 @@ def gate(view: View, width: int, most: int) -> list[Text]:
 
 
 def coverage(view: View) -> list[Text]:
-    """How much of the recent traffic the draft's vocabulary can say; no line before the first cycle."""
+    """How much of the traffic the vocabulary of the draft that the last cycle began with can say; none before one."""
     found = view.get("training", "coverage")
     if not found:
         return []
     style = "yellow" if found["served"] < found["wanted"] else ""
-    words = f"covers {found['served'] * 100:.1f} % of {count(found['tokens'])} recent tokens"
+    share, tokens = f"{100 * found['served']:.1f} %", counted(found["tokens"], "recent token")
+    words = f"{version(found.get('version'))} covers {share} of {tokens}"
     return [labelled("vocabulary", (words, style))]
 
 

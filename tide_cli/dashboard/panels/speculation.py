@@ -47,7 +47,8 @@ def _mean(view: View) -> Text:
 def _speedup(view: View) -> list[Text | tuple[str, str]]:
     speedup, plain = view.get("speedup"), view.get("plain_tok_s")
     if speedup is None:
-        return [(DASH, "bold"), (" × plain: not measured", "dim") if _ready(view) else ("", "")]
+        why = "not measured" if plain is None else "nothing of this draft yet"
+        return [(DASH, "bold"), (f" × plain: {why}", "dim") if _ready(view) else ("", "")]
     style = "bold green" if speedup > 1.0 else "bold red" if speedup < 1.0 else "bold"
     slower = " × plain, SLOWER" if speedup < 1.0 else " × plain"
     baseline = f" ({rate(plain)} tok/s)" if plain is not None else ""
@@ -86,6 +87,8 @@ def _domains(view: View) -> list[Text]:
 
 
 def _plot(view: View, width: int, height: int) -> list[Text]:
+    if not view.rows:  # not told, or not yet
+        return []
     series = [point for point in view.series("acceptance_length") if point[0] >= view.now - SPAN]
     if not series:
         return [Text("nothing accepted in the last 15 minutes", "dim")]

@@ -125,6 +125,7 @@ class _Parts:
 
     def after_state_readback(self, result, controller, state):
         if self.swap is not None:
+            self.speculation.serves(self.swap.version)
             state["tide"] = self.swap.state() | {
                 "run": self.config.run,
                 "capture": self.capture.counters() if self.capture else None,

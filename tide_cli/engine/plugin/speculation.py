@@ -23,6 +23,7 @@ from tide_cli.adaptation.speculation import (
     draft_changed,
     expected_rest,
     expected_speedup,
+    in_words,
     verified,
 )
 from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES
@@ -61,7 +62,6 @@ class SpeculationControl:
         self._rounds: Counter[int] = Counter()  # decode rounds by steps
         self._probes = 0
         self._batch = 1
-        self._reason: str | None = None  # of the latest change
         self._forced: int | None = None
         if self._adaptive:
             self.clock.load()
@@ -82,8 +82,9 @@ class SpeculationControl:
         """At the start of every decode round."""
         self.clock.end_round()
         steps = _agreed(self._next_steps(batch_size))
-        self._batch = batch_size
-        self._rounds[steps] += 1
+        if not self.clock.measuring:  # a measurement's own requests are no traffic
+            self._batch = batch_size
+            self._rounds[steps] += 1
         self.clock.begin_round(batch_size, steps)
         return steps
 
@@ -106,11 +107,8 @@ class SpeculationControl:
             self.clock.aside(lambda: self.deferred.catch_up(batch))
 
     def after_result(self, reqs, result, version: int) -> None:
-        """Of a decode round. version: of the served draft, so that another one's acceptance is not held against it."""
-        if version != self._version:
-            self._version = version
-            self._state = draft_changed(self._state, self.rules)
-            self._reason = None
+        """Of a decode round. version: of the served draft."""
+        self.serves(version)
         steps = (result.speculative_num_draft_tokens or 1) - 1
         correct = result.num_correct_drafts_per_req_cpu
         if self._adaptive:
@@ -119,6 +117,12 @@ class SpeculationControl:
             accepted = [n for n, req in zip(correct, reqs, strict=True) if not req.rid.startswith(OWN_REQUEST_PREFIXES)]
             self._counts = self._counts.observe(accepted, steps, float("inf"))
             self._state = verified(self._state, self.rules, accepted, steps)
+
+    def serves(self, version: int) -> None:
+        """The served draft: another one's acceptance is not held against it."""
+        if version != self._version:
+            self._version = version
+            self._state = draft_changed(self._state, self.rules)
 
     # ------------------------------------------------------------ what is asked for from outside
 
@@ -143,10 +147,11 @@ class SpeculationControl:
         """For /server_info."""
         rates = self._state.acceptance.rates(self.rules.prior)
         rounds = sum(self._rounds.values())
+        steps = self._state.steps if self._forced is None else self._forced
         state: dict[str, object] = {
             "adaptive": self._adaptive,
             "max_running_requests": self._max_running_requests,
-            "steps": self._state.steps if self._forced is None else self._forced,
+            "steps": steps,
             "reason": self._why(rates),
             "batch": self._batch,
             "speedup": None,
@@ -159,7 +164,8 @@ class SpeculationControl:
             "profile": self.clock.profile.to_json() | {"file": str(self.clock.file)} if self.clock.profile else None,
         }
         if (times := self.clock.times) is not None:
-            state["speedup"] = round(expected_speedup(times, rates, self._batch, self._state.steps), 3)
+            if self._state.acceptance.known or not steps:
+                state["speedup"] = round(expected_speedup(times, rates, self._batch, steps), 3)
             state["drift"] = round(times.drift, 3)
             state["now"] = [
                 {
@@ -184,7 +190,6 @@ class SpeculationControl:
             return self.rules.most_steps
         self._state, decision = choose(self._state, self.rules, self.clock.times, batch_size)
         self._probes += decision.probing
-        self._reason = decision.reason or self._reason
         return decision.steps
 
     def _why(self, rates: list[float]) -> str:
@@ -195,8 +200,9 @@ class SpeculationControl:
             return "asked for"
         if self.clock.times is None:
             return "round times are not measured yet"
-        promise = expected_speedup(self.clock.times, rates, self._batch, self._state.steps)
-        return self._reason or f"promises {promise:.2f} times plain decoding at batch size {self._batch}"
+        if not self._state.acceptance.known:
+            return "too few proposals of this draft were judged yet"
+        return in_words(self.clock.times, rates, self._batch, self._state.steps, self.rules.margin)
 
     def _count_rounds(self, reqs, correct: list[int] | None, steps: int) -> None:
         """Notes on each request its rounds with proposals, and what was right in them.
