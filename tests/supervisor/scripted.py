@@ -35,10 +35,10 @@ TARGET = {
 }
 
 SPECULATION = {
-    "adaptive": True, "max_running_requests": 4, "steps": 3, "reason": "it pays", "batch": 1, "speedup": 1.5,
-    "acceptance": [0.5, 0.25], "probe_share": 0.01, "rounds": {"3": 9}, "measuring": False,
+    "adaptive": True, "max_running_requests": 4, "steps": 2, "reason": "it pays", "batch": 1, "speedup": 1.3,
+    "acceptance": [0.5, 0.25], "probe_share": 0.01, "rounds": {"2": 9}, "measuring": False,
     "judged": [20, 10], "accepted": [10, 4], "drift": 0.0,
-    "now": [{"batch": 1, "seconds": [0.05, 0.0625], "speedups": [1.0, 1.5]}],
+    "now": [{"batch": 1, "seconds": [0.05, 0.05625, 0.0625], "speedups": [1.0, 1.333, 1.3]}],
 }  # fmt: skip
 PROFILE = {
     "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
