@@ -60,9 +60,7 @@ class Learning:
         self.doing = Doing.NOTHING
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
-        self.coverage: Mapping[str, Any] | None = (
-            None  # of a draft's vocabulary, the one served when the last cycle began
-        )
+        self.coverage: Mapping[str, Any] | None = None  # of the vocabulary served when the last cycle began
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
         self._trigger = TriggerState(trained_at, cut=cut_short)
