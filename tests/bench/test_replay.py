@@ -110,7 +110,7 @@ def test_a_trace_is_replayed(engine: StubEngine, tmp_path: Path, capsys: pytest.
     trace = write(tmp_path / "t.csv", "timestamp_s,output_tokens", "0,5", "1,6", "1,7")
     assert replay(workload(tmp_path), "--trace", trace, "--speed", 100, "--max-tokens", 6) == 0
     assert sorted(chat["max_tokens"] for chat in engine.chats) == [5, 6, 6]
-    assert "output_tok_s" in capsys.readouterr().out
+    assert "output tok/s" in capsys.readouterr().out
 
 
 def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
