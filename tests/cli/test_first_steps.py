@@ -15,11 +15,11 @@ from commands import ROOT, tide
 
 from tide_cli.cli.spool_change import _confirmed
 from tide_cli.errors import UsageError
+from tide_cli.file_locks import is_locked
 from tide_cli.hardware.examples import LARGE, examples, inventory_file
 from tide_cli.paths import Paths
 from tide_cli.printable import many, printable_lines
 from tide_cli.spool.erase import Which
-from tide_cli.supervisor.lock import is_locked
 from tide_cli.targets.known import known_targets
 from tide_cli.targets.shape import TargetShape
 

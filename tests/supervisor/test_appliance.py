@@ -16,11 +16,11 @@ from scripted_process import ROOT, WITHIN, ScriptedAppliance
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.file_locks import is_locked
 from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome, running_appliance
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events, read_served
-from tide_cli.supervisor.lock import is_locked
 
 
 def port_is_free(port: int) -> bool:

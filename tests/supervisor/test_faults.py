@@ -20,13 +20,13 @@ import pytest
 from scripted_process import ROOT, SCRIPTED, WITHIN, ScriptedAppliance
 
 from tide_cli.errors import TideError
+from tide_cli.file_locks import is_locked
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
 from tide_cli.supervisor.journal import read_events
-from tide_cli.supervisor.lock import is_locked
 
 # Runs one command of TIDE's as a user who owns nothing. Everything is imported before: he may not read this program.
 AS_NOBODY = """

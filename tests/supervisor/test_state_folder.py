@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tide_cli.errors import NotRunningError, TideError, UsageError
+from tide_cli.file_locks import is_locked
 from tide_cli.paths import Paths
 from tide_cli.supervisor.down import Ended, bring_down
 from tide_cli.supervisor.family import Mark, find_family
 from tide_cli.supervisor.journal import Journal, event_line, read_events, read_served
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, record_children
-from tide_cli.supervisor.lock import StateLock, is_locked, make_private, read_holder
+from tide_cli.supervisor.lock import StateLock, make_private, read_holder
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.procfs import ProcessStat, process_stat
 

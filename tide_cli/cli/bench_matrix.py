@@ -101,7 +101,7 @@ def matrix(
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
-    from tide_cli.supervisor.lock import is_locked
+    from tide_cli.file_locks import is_locked
 
     guards = [parse_guard(text) for text in guard or ()]
     if html is not None:

@@ -152,7 +152,7 @@ def logs(
 
 def _say_if_none_runs(paths: Paths) -> None:
     """A follower waits for an appliance that is yet to come: that is said, once."""
-    from tide_cli.supervisor.lock import is_locked
+    from tide_cli.file_locks import is_locked
 
     if not is_locked(paths.lock):
         complain([f"no appliance runs on {paths.state}: waiting for one", "`tide up` starts one, Ctrl-C ends this"])

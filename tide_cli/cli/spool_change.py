@@ -122,8 +122,9 @@ def import_(
 
     Or into a new one of --spool-size; the appliance must not run.
     """
+    from tide_cli.file_locks import is_locked
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
-    from tide_cli.supervisor.lock import already_runs, is_locked
+    from tide_cli.supervisor.lock import already_runs
     from tide_cli.supervisor.specs import spool_size as size_of
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
@@ -215,11 +216,11 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     """Erases in the ring, through the engine where one holds it, and in the reservoir; the figures of both."""
     from contextlib import nullcontext
 
+    from tide_cli.file_locks import is_locked
     from tide_cli.spool.erase import erase_offline
     from tide_cli.spool.figures import read_ring
     from tide_cli.spool.folder import LOCK_FILE
     from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_kept
-    from tide_cli.supervisor.lock import is_locked
 
     if is_locked(paths.spool / LOCK_FILE):
         erased = _ask_engine(paths, which)

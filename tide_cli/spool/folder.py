@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 
 from tide_cli.errors import TideError, reason
+from tide_cli.file_locks import is_locked
 from tide_cli.folders import taken_back
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import RING_FILE, Ring
@@ -132,17 +133,7 @@ def no_ring(folder: Path, error: OSError) -> TideError:
 
 def is_written(folder: Path) -> bool:
     """Whether a writer holds the spool in `folder`."""
-    try:
-        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_locked(folder / LOCK_FILE)
 
 
 def _take_lock(folder: Path) -> int:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import ExitCode, TideError, UsageError, reason
+from tide_cli.file_locks import is_locked
 from tide_cli.hardware.plan_settings import plan_for, target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
@@ -22,7 +23,7 @@ from tide_cli.settings import Settings
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.supervisor.journal import event_line
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
-from tide_cli.supervisor.lock import StateLock, is_locked, make_private
+from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port

@@ -15,6 +15,7 @@ import httpx
 
 from tide_cli.engine.launch import cpu_environment
 from tide_cli.errors import TideError
+from tide_cli.file_locks import is_locked
 from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import plan_for
@@ -23,7 +24,7 @@ from tide_cli.printable import many
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import ring_size
 from tide_cli.supervisor.leftovers import find_leftovers
-from tide_cli.supervisor.lock import is_locked, read_holder
+from tide_cli.supervisor.lock import read_holder
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import check_port
 from tide_cli.supervisor.status import reachable

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from tide_cli.errors import NotRunningError, TideError
+from tide_cli.file_locks import is_locked
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import (
     check_machine,
@@ -24,7 +25,7 @@ from tide_cli.supervisor.appliance import (
 )
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.exec_child import bind_life
-from tide_cli.supervisor.lock import StateLock, already_runs, is_locked, make_private
+from tide_cli.supervisor.lock import StateLock, already_runs, make_private
 from tide_cli.supervisor.logs import open_log
 
 _POLL = 0.1  # seconds between two questions to a supervisor that is coming up

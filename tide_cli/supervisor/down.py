@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tide_cli.errors import NotRunningError, TideError
+from tide_cli.file_locks import is_locked
 from tide_cli.paths import Paths
 from tide_cli.supervisor.control_client import UP_REMEDY, ask
 from tide_cli.supervisor.family import send
 from tide_cli.supervisor.journal import read_events
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, was_killed
-from tide_cli.supervisor.lock import StateLock, already_runs, is_locked, read_holder
+from tide_cli.supervisor.lock import StateLock, already_runs, read_holder
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process
 
 _POLL = 0.1
