@@ -378,14 +378,17 @@ def test_a_trainer_that_is_silent_at_its_work_is_started_anew() -> None:
     history.tell(Tick(), at=400)
     assert history.state(TRAINER) is State.READY
     assert history.tell(Tick(), at=699) == [Kill(TRAINER)]
-    assert history.notes[-1].text == "the trainer does not work: not a step in 300 s"
+    assert history.notes[-1].text == "the trainer does not work: not a step in 300 s (train_hang_timeout)"
     history.tell(Exited(TRAINER, 1, -9), at=700)
     assert history.state(TRAINER) is State.BACKOFF
     assert history.tell(Tick(), at=701) == [Spawn(TRAINER, 2)]
     assert history.state(ENGINE) is State.READY
     history.tell(said("ready", generation=2), at=720)
     assert history.tell(Totals({"tokens": 2500})) == [Tell({"cmd": "train", "served": 0})]
-    history.tell(said("cycle_end", generation=2, cycle=1, published=None), at=800)
+    history.core.learning.slept(1200)
+    history.tell(said("alive", generation=2), at=1200)  # late, because nobody listened
+    assert history.state(TRAINER) is State.READY
+    history.tell(said("cycle_end", generation=2, cycle=1, published=None), at=1300)
     assert history.core.next_deadline() is None
 
 

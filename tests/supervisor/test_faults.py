@@ -181,7 +181,7 @@ def test_a_trainer_that_hangs_at_its_work(appliance: ScriptedAppliance) -> None:
     after = appliance.until(lambda status: status["children"]["trainer"]["starts"] == 2)["children"]
     assert after["engine"]["pid"] == before["engine"]["pid"]
     [broken] = read_events(appliance.paths.database, newest=1, kind="broken")
-    assert broken["text"] == "the trainer does not work: not a step in 2 s"
+    assert broken["text"] == "the trainer does not work: not a step in 2 s (train_hang_timeout)"
     assert appliance.end()[0] == 0
     nothing_is_left(appliance)
 

@@ -67,6 +67,45 @@ def test_a_full_disk_costs_the_words_and_not_the_lock(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_lock_is_kept_where_its_file_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    path.parent.mkdir()
+    lock = StateLock(path)
+    lock.describe(pid=7)
+    path.unlink()
+    assert lock.in_place()
+    assert (is_locked(path), read_holder(path)) == (True, {"pid": 7})
+    lock.release()
+    assert not path.exists()
+
+
+def test_a_lock_that_another_one_has_taken_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    path.parent.mkdir()
+    lock = StateLock(path)
+    path.unlink()
+    other = StateLock(path)
+    assert not lock.in_place()
+    lock.release()
+    assert is_locked(path)
+    other.release()
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a file"])
+def test_a_state_folder_that_was_moved_is_not_touched_again(tmp_path: Path, instead: str) -> None:
+    path = tmp_path / "state" / "lock"
+    path.parent.mkdir()
+    lock = StateLock(path)
+    path.parent.rename(tmp_path / "elsewhere")
+    if instead == "a folder":
+        path.parent.mkdir()
+    elif instead == "a file":
+        path.parent.touch()
+    assert not lock.in_place()
+    lock.release()
+    assert not path.exists()
+
+
 def test_a_lock_file_that_was_there_stays(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()

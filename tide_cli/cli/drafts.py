@@ -221,7 +221,7 @@ def _serve_from_next_start(paths: Paths, version: int) -> None:
     from tide_cli.supervisor.journal import Journal
     from tide_cli.supervisor.lock import StateLock
 
-    lock = StateLock(paths.lock)
+    lock = StateLock(paths.lock, command="drafts use")
     try:
         journal = Journal(paths.database)
         journal.serve(version)

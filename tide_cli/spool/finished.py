@@ -48,8 +48,8 @@ class Finished:
     def give_up_before(self, limit: float) -> None:
         """Gives up the samples created before this unix second; what they leave is to be wiped."""
         while self._by_age and self._by_age[0][0] < limit:
-            _, sample = heapq.heappop(self._by_age)
-            if sample in self._samples:  # else it was evicted or erased
+            created, sample = heapq.heappop(self._by_age)
+            if sample in self._samples and self._samples[sample][0] == created:  # else evicted or erased
                 self.give_up(sample, wipe=True)
 
     def erase(self, chosen: Callable[[int, float], bool]) -> Erased:

@@ -125,9 +125,9 @@ class Pages:
             page = self._doomed.popleft()
             rows = slice(page * size, (page + 1) * size)
             ring.aux[rows] = ring.final[rows] = 0
+            ring.table[page] = np.zeros((), ring.table.dtype)
             # last: by these a page that a kill left half wiped is found again
             ring.tokens[rows] = ring.checks[rows] = 0
-            ring.table[page] = np.zeros((), ring.table.dtype)
             self._free.append(page)
         return count
 

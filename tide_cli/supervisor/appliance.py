@@ -97,13 +97,15 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 supervisor.note("captures", text)
             yield supervisor
             core = supervisor.core
-            write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
+            if lock.in_place():  # else another appliance may have begun there
+                write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
     except (TideError, OSError) as error:  # something else may be in the place of each file that is made here
         refused = error if isinstance(error, TideError) else _cannot_use(paths, error)
         write_outcome(paths, int(refused.exit_code), "\n".join(refused.lines()))
         raise refused from None
     finally:
-        shutil.rmtree(paths.scratch, ignore_errors=True)
+        if lock.in_place():
+            shutil.rmtree(paths.scratch, ignore_errors=True)
         lock.release()
 
 

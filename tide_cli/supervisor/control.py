@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -123,6 +124,7 @@ class ControlServer:
             listener.bind(str(path))
         finally:
             os.umask(mask)
+        self._own = path.stat()
         listener.listen(64)
         config = uvicorn.Config(control_app(orders), log_config=None, access_log=False, lifespan="off")
         config.timeout_graceful_shutdown = 2
@@ -135,4 +137,6 @@ class ControlServer:
     def close(self) -> None:
         self._server.should_exit = True
         self._thread.join(timeout=5)
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder may be gone, or another appliance's
+            if os.path.samestat(self._path.stat(), self._own):
+                self._path.unlink()

@@ -84,14 +84,14 @@ class Core:
         """What to do about one message. After Finish nothing more is decided."""
         if self.finished:
             return []
-        actions = self._react(message, now) + self._deadlines(now)
+        actions = self._react(message, now)
         if self.stopping:
-            return actions + self._finish_if_empty()
+            return [*actions, *self._deadlines(now), *self._finish_if_empty()]
         trainer = self._ready_trainer()
         actions += self.learning.pursue(self._ready_engine(), trainer is not None, now)
         if trainer is not None:  # a deadline while it has something to do, renewed with all that it says
             trainer.deadline = self.learning.silent_until(self.limits.train_hang_timeout)
-        return actions
+        return actions + self._deadlines(now)
 
     def _react(self, message: Message, now: float) -> list[Action]:
         match message:
@@ -251,7 +251,8 @@ class Core:
                 child.stopping(now, self.limits.stop_timeout)
                 actions.append(Terminate(child.name))
             elif child.state is State.READY:
-                actions += give_up(child, f"not a step in {self.limits.train_hang_timeout:.0f} s", self.limits, now)
+                words = f"not a step in {self.limits.train_hang_timeout:.0f} s (train_hang_timeout)"
+                actions += give_up(child, words, self.limits, now)
             elif child.state is State.STOPPING:
                 child.deadline = None
                 actions += [kill_note(child, self.limits.stop_timeout), Kill(child.name)]

@@ -52,7 +52,9 @@ def bring_down(paths: Paths, *, now: bool = False, say: Callable[[str], None] = 
     killed = was_killed(paths.run / "children.json")
     if not running and not killed and not find_leftovers(paths.state, paths.run / "children.json"):
         raise NotRunningError(f"no appliance runs on {paths.state}", remedy=UP_REMEDY)
-    lock = StateLock(paths.lock) if paths.state.is_dir() else None  # a removed folder's processes may live on
+    lock = (
+        StateLock(paths.lock, command="down") if paths.state.is_dir() else None
+    )  # a removed folder's processes may live on
     try:
         found, remaining = reap_leftovers(paths.state, paths.run / "children.json")
         paths.socket.unlink(missing_ok=True)

@@ -91,6 +91,10 @@ class Learning:
         """The monotonic second at which a trainer at work was silent for `patience` s; None where it does nothing."""
         return None if self.doing is Doing.NOTHING else self._heard + patience
 
+    def slept(self, now: float) -> None:
+        """The supervisor itself has not run for a while: what the trainer said meanwhile is still to be read."""
+        self._heard = now
+
     def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
         """What is due now. engine: the generation of the engine where it is READY, else None."""
         if engine is None or self.serving.wish is not None:

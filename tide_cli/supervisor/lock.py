@@ -51,6 +51,7 @@ class StateLock:
         """
         self._path = path
         self._made = False
+        self._facts: dict[str, Any] = {}
         try:
             check_regular(path)
             self._fd = self._open()
@@ -83,27 +84,44 @@ class StateLock:
     def _is_the_file(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def in_place(self) -> bool:
-        """Whether the folder at its path is still the one that is locked: not removed, moved or replaced."""
+        """Whether the folder at its path is still the one that is locked: neither removed, moved nor replaced, nor
+        taken by another one. A lock file that was removed is made again; a disk that does not answer is still there."""
         try:
-            return os.path.samestat(os.stat(self._path.parent), self._folder)
-        except OSError:
+            same = os.path.samestat(os.stat(self._path.parent), self._folder)
+            return same and (self._is_the_file() or self._made_again())
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            return True
+
+    def _made_again(self) -> bool:
+        try:
+            again = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileExistsError, BlockingIOError):  # another one was quicker
+            return False
+        os.close(self._fd)
+        self._fd, self._made = again, True
+        self.describe(**self._facts)
+        return True
 
     def describe(self, **facts: Any) -> None:
         """Write down who holds the lock, for messages and `tide ps`; a full disk costs the words, not the lock."""
+        self._facts = facts
         with suppress(OSError):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(facts).encode(), 0)
 
     def release(self, *, remove: bool = False) -> None:
         """remove: its file too, which a killed holder has left."""
-        os.ftruncate(self._fd, 0)
-        if (self._made or remove) and self._is_the_file():
-            self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            if (self._made or remove) and self._is_the_file():
+                self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 

@@ -56,6 +56,7 @@ from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples, spool_totals
 
+_SLEPT = 10.0  # seconds between two messages after which this process was stopped, or the machine
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
@@ -170,9 +171,13 @@ class Supervisor:
         """Until everything has ended; returns the exit code. For the main thread: children live as long as it does."""
         self._watchers.start()
         self._queue.put(Began())
+        looked = time.monotonic()
         try:
             while not self.core.finished:
                 message = self._next()
+                if time.monotonic() - looked > _SLEPT:
+                    self.core.learning.slept(time.monotonic())
+                looked = time.monotonic()
                 if isinstance(message, Answered):
                     message = Answered(message.generation, self._processes.start_seconds())
                 for action in self.core.handle(message, time.monotonic()):
@@ -221,7 +226,8 @@ class Supervisor:
             case Answer(ticket, ok, text):
                 self._tickets.answer(ticket, ok, text)
             case Finish():
-                self._processes.record(ended=True)
+                if self._in_place():  # else the record is another appliance's
+                    self._processes.record(ended=True)
 
     def _spawn(self, child: str, generation: int) -> None:
         pid = self._processes.start(child, generation, self.core.learning.served)

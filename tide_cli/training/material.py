@@ -104,7 +104,7 @@ class Material:
                 # Erased after it was read, perhaps: the reservoir's turn comes after the ring's, but may have been
                 # before this copy was made.
                 with suppress(OSError):
-                    erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda sample, _: sample == info.id)
+                    erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda *one: one == (info.id, info.created))
         return sample
 
 
