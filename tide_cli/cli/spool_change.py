@@ -219,10 +219,10 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
     from tide_cli.file_locks import is_locked
     from tide_cli.spool.erase import erase_offline
     from tide_cli.spool.figures import read_ring
-    from tide_cli.spool.folder import LOCK_FILE
+    from tide_cli.spool.folder import is_written
     from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_kept
 
-    if is_locked(paths.spool / LOCK_FILE):
+    if is_written(paths.spool):
         erased = _ask_engine(paths, which)
     else:
         read_ring(paths.spool)  # before a state folder is made for the lock
