@@ -281,6 +281,7 @@ def test_without_its_state_folder_it_ends(appliance: ScriptedAppliance, moved: b
         shutil.rmtree(state)
     output, _ = appliance.process.communicate(timeout=WITHIN)
     assert "stopping: its state folder was removed or moved" in output
+    assert appliance.process.returncode == 1
     assert appliance.family() == []
     assert port_is_free(appliance.port)
     assert not state.exists()

@@ -143,6 +143,20 @@ def test_a_port_that_is_taken_while_the_engine_is_away(appliance: ScriptedApplia
     assert appliance.until(lambda status: status["state"] == "READY")["drafts"]["served"] == 0
 
 
+def test_a_port_of_another_appliance_whose_engine_is_away(appliance: ScriptedAppliance) -> None:
+    pid = appliance.up("restart_limit=50")["children"]["engine"]["pid"]
+    (appliance.folder / "crash").write_text("out of luck")
+    os.kill(pid, signal.SIGKILL)
+    appliance.until(lambda status: status["children"]["engine"]["state"] == "BACKOFF")
+    folder = appliance.folder / "second"
+    folder.mkdir()
+    second = ScriptedAppliance(folder)
+    second.port = appliance.port
+    output = second.start().communicate(timeout=WITHIN)[0]
+    assert f"port {appliance.port} belongs to another appliance (pid {appliance.process.pid})" in output
+    assert not second.paths.state.exists()
+
+
 def test_down_while_starting(appliance: ScriptedAppliance) -> None:
     (appliance.folder / "mute").write_text("")
     appliance.start()

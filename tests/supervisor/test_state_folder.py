@@ -22,7 +22,7 @@ from tide_cli.supervisor.family import Mark, find_family
 from tide_cli.supervisor.journal import Journal, event_line, read_events, read_served
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, record_children
 from tide_cli.supervisor.lock import StateLock, make_private, read_holder
-from tide_cli.supervisor.ports import check_port
+from tide_cli.supervisor.ports import check_port, reserved
 from tide_cli.supervisor.procfs import ProcessStat, process_stat
 
 
@@ -295,6 +295,19 @@ def test_a_taken_port_names_its_holder_and_a_free_one() -> None:
             check_port("127.0.0.1", port)
         other = int(raised.value.remedy.split()[-1])
         check_port("127.0.0.1", other)
+    check_port("127.0.0.1", port)
+
+
+def test_a_port_belongs_to_an_appliance_before_its_engine_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with reserved(port):
+        for _ in range(200):  # nobody answers those who ask
+            with pytest.raises(UsageError, match=rf"port {port} belongs to another appliance"):
+                check_port("127.0.0.1", port)
+        with pytest.raises(UsageError), reserved(port):
+            pass
     check_port("127.0.0.1", port)
 
 

@@ -26,7 +26,7 @@ from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers
 from tide_cli.supervisor.lock import StateLock, make_private
 from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
-from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port
+from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port, reserved
 from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop, free_disk, reservoir_size, spool_size
 from tide_cli.supervisor.status import reachable
@@ -84,6 +84,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
         lock.describe(**_holder(settings))
         with (
             open_log(paths.logs / "supervisor.log") as log,
+            reserved(settings.port),
             _control(workshop, lock, _logged(log, on_event)) as supervisor,
         ):
             for note in workshop.plan.notes:
@@ -96,12 +97,17 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 text = f"hidden states of prompts and answers are stored in {paths.spool}; --no-capture stores none"
                 supervisor.note("captures", text)
             yield supervisor
+            if not lock.in_place():
+                raise TideError(
+                    f"the state folder {paths.state} was removed or moved, and the appliance has ended",
+                    remedy="`tide up` begins anew there",
+                )
             core = supervisor.core
-            if lock.in_place():  # else another appliance may have begun there
-                write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
+            write_outcome(paths, core.exit_code, core.reason or core.stopped_by, core.excerpt)
     except (TideError, OSError) as error:  # something else may be in the place of each file that is made here
         refused = error if isinstance(error, TideError) else _cannot_use(paths, error)
-        write_outcome(paths, int(refused.exit_code), "\n".join(refused.lines()))
+        if lock.in_place():  # else another appliance may have begun there
+            write_outcome(paths, int(refused.exit_code), "\n".join(refused.lines()))
         raise refused from None
     finally:
         if lock.in_place():

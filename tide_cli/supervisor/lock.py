@@ -101,8 +101,12 @@ class StateLock:
     def _made_again(self) -> bool:
         try:
             again = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:  # another one was quicker
+            return False
+        try:
             fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (FileExistsError, BlockingIOError):  # another one was quicker
+        except BlockingIOError:
+            os.close(again)
             return False
         os.close(self._fd)
         self._fd, self._made = again, True

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from tide_cli.errors import UsageError, reason
 
@@ -23,6 +26,41 @@ def check_port(host: str, port: int) -> None:
         if error.errno in (errno.EACCES, errno.EPERM):
             raise UsageError(f"port {port} needs rights you lack", remedy="choose a --port from 1024 on") from None
         raise _foreign(host, error) from None
+    with reserved(port):
+        pass
+
+
+@contextmanager
+def reserved(port: int) -> Iterator[None]:
+    """Keeps other appliances of this machine away from a port on which the engine does not listen yet, or just not.
+
+    By a name in the kernel that ends with this process, however it ends, and is as far-reaching as the port itself:
+    an abstract Unix socket belongs to a network namespace (unix(7)). Raises UsageError where another has it.
+    """
+    with socket.socket(socket.AF_UNIX) as name:
+        try:
+            name.bind(_reservation(port))
+        except OSError:
+            raise UsageError(
+                f"port {port} belongs to another appliance{_reserved_by(port)}, whose engine does not listen yet",
+                remedy="choose another --port",
+            ) from None
+        name.listen()
+        yield
+
+
+def _reservation(port: int) -> str:
+    return f"\0tide-port-{port}"
+
+
+def _reserved_by(port: int) -> str:
+    """' (pid N)', or nothing where its holder has just ended."""
+    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+        asking.setblocking(False)  # nobody accepts, and a full queue would make it wait
+        asking.connect(_reservation(port))
+        pid, _, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return f" (pid {pid})"
+    return ""
 
 
 def check_host(host: str) -> None:
