@@ -36,7 +36,7 @@ def nothing_is_left(appliance: ScriptedAppliance) -> None:
     assert not appliance.paths.socket.exists()
 
 
-def load_tables_of(appliance: ScriptedAppliance) -> list[Path]:
+def shared_memory_of(appliance: ScriptedAppliance) -> list[Path]:
     return list(Path("/dev/shm").glob(f"sglang_loads_{appliance.port}_*.shm"))
 
 
@@ -107,7 +107,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
 def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedAppliance) -> None:
     appliance.up()
     first = appliance.until(lambda status: status["children"]["trainer"]["state"] == "READY")
-    (table,) = load_tables_of(appliance)
+    (table,) = shared_memory_of(appliance)
     with pytest.raises(TideError, match="0 held-out samples, and the gate needs 4"):
         ask(appliance.paths.socket, "POST", "/v1/train")
     appliance.store_samples(held_out=4, tokens=50)
@@ -119,10 +119,10 @@ def test_a_killed_engine_comes_back_with_the_served_draft(appliance: ScriptedApp
     assert after["children"]["trainer"]["pid"] == before["children"]["trainer"]["pid"]
     assert f"engine {appliance.folder} {appliance.port} 1" in _command_line(after["children"]["engine"]["pid"])
     # of its own shared memory only that of the present engine is left, and nothing after the end
-    assert len(load_tables_of(appliance)) == 1
+    assert len(shared_memory_of(appliance)) == 1
     assert not table.exists()
     appliance.end()
-    assert load_tables_of(appliance) == []
+    assert shared_memory_of(appliance) == []
 
 
 def _command_line(pid: int) -> str:
@@ -257,7 +257,7 @@ def test_what_a_killed_supervisor_leaves_is_reaped(appliance: ScriptedAppliance,
         assert ended.leftovers >= 1
         assert not appliance.paths.scratch.exists()
     nothing_is_left(appliance)
-    assert load_tables_of(appliance) == []
+    assert shared_memory_of(appliance) == []
 
 
 def test_down(appliance: ScriptedAppliance) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tide_cli.supervisor.shared_memory import load_tables, recorded_tables, remove_tables
+from tide_cli.supervisor.shared_memory import recorded_shared_memory, remove_shared_memory, shared_memory_of
 
 MAPS = """\
 55d0-55d1 r-xp 00000000 08:01 10 /usr/bin/python3
@@ -22,13 +22,13 @@ def test_tables_of_two_processes(tmp_path: Path) -> None:
     for pid, name in ((1, "a_1"), (2, "a_1"), (3, "b_2")):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "maps").write_text(MAPS.format(table=f"/dev/shm/sglang_loads_{name}.shm"))
-    assert load_tables([1, 2, 99], proc=tmp_path) == {Path("/dev/shm/sglang_loads_a_1.shm")}
+    assert shared_memory_of([1, 2, 99], proc=tmp_path) == {Path("/dev/shm/sglang_loads_a_1.shm")}
 
 
 def test_what_is_gone_or_kept_from_us_is_no_error(tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.write_text("")
-    remove_tables([table, tmp_path / "gone", tmp_path])
+    remove_shared_memory([table, tmp_path / "gone", tmp_path])
     assert not table.exists()
     assert tmp_path.is_dir()
 
@@ -50,14 +50,14 @@ def test_the_semaphore_of_a_process_whose_resource_tracker_is_killed_as_well() -
 
     (one, tracker, its), (other, _, of_other) = made(), made()
     try:
-        found = load_tables([one.pid])
+        found = shared_memory_of([one.pid])
         assert found == {its}
         os.kill(tracker, signal.SIGKILL)
         one.kill()
         one.wait()
         assert its.exists()
-        assert recorded_tables([str(path) for path in found]) == found
-        remove_tables(found)
+        assert recorded_shared_memory([str(path) for path in found]) == found
+        remove_shared_memory(found)
         assert (its.exists(), of_other.exists()) == (False, True)
     finally:
         for process in (one, other):
@@ -70,4 +70,4 @@ def test_the_semaphore_of_a_process_whose_resource_tracker_is_killed_as_well() -
 
 def test_no_other_file_is_taken_from_a_record() -> None:
     others = ["/dev/shm/sem.other", "/dev/shm/sem.mp-a/../b", "/etc/passwd", "/dev/shm/sglang_loads_/../x.shm", 7]
-    assert recorded_tables(others) == set()
+    assert recorded_shared_memory(others) == set()

@@ -106,11 +106,18 @@ def _options(division: Division, wishes: Wishes, plan: Plan) -> tuple[str, ...]:
         if value is None or value == getattr(own, name):
             continue
         without = replace(wishes, **{name: getattr(own, name)})
-        if _devices(_plan(division, without)) == _devices(plan):
+        if _comes_to(division, without, plan):
             wishes = without
         else:
             found += ["--no-training"] if name == "training" else [f"--{name.replace('_', '-')}", str(value)]
     return tuple(found)
+
+
+def _comes_to(division: Division, wishes: Wishes, plan: Plan) -> bool:
+    try:
+        return _devices(_plan(division, wishes)) == _devices(plan)
+    except UsageError:
+        return False
 
 
 def _devices(plan: Plan) -> tuple[Partition, Partition | None]:

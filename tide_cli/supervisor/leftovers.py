@@ -11,7 +11,7 @@ from typing import Any
 from tide_cli.json_files import read_object
 from tide_cli.supervisor.family import Mark, end_family, find_family
 from tide_cli.supervisor.procfs import ProcessStat, boot_id, process_stat, processes, same_process, sglang_title
-from tide_cli.supervisor.shared_memory import load_tables, recorded_tables, remove_tables
+from tide_cli.supervisor.shared_memory import recorded_shared_memory, remove_shared_memory, shared_memory_of
 
 _GRACE = 2.0  # seconds between TERM and KILL: nobody waits for what these processes still do
 
@@ -43,10 +43,10 @@ def find_leftovers(state: Path, record: Path) -> list[ProcessStat]:
 def reap_leftovers(state: Path, record: Path) -> tuple[list[ProcessStat], list[ProcessStat]]:
     """End them and remove their shared memory. Returns (those found, those of them that even KILL did not end)."""
     found = find_leftovers(state, record)
-    tables = load_tables(stat.pid for stat in found) | recorded_tables(_of_this_boot(record).get("tables"))
+    tables = shared_memory_of(stat.pid for stat in found) | recorded_shared_memory(_of_this_boot(record).get("tables"))
     remaining = end_family(lambda: find_leftovers(state, record), grace=_GRACE) if found else []
     if not remaining:
-        remove_tables(tables)
+        remove_shared_memory(tables)
     record.unlink(missing_ok=True)
     return found, remaining
 

@@ -18,7 +18,7 @@ from tide_cli.hardware.affinity import keep_to
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process, sglang_title
-from tide_cli.supervisor.shared_memory import load_tables, remove_tables
+from tide_cli.supervisor.shared_memory import remove_shared_memory, shared_memory_of
 
 _EXEC_CHILD = Path(__file__).with_name("exec_child.py")
 _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
@@ -56,7 +56,7 @@ class ChildProcess:
     ) -> None:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
-        self.load_tables: set[Path] = set()
+        self.shared_memory: set[Path] = set()
         argv = [
             sys.executable,
             "-I",
@@ -108,7 +108,7 @@ class ChildProcess:
 
         And what is to be removed when they have ended: while they run, their maps tell which shared memory is theirs.
         """
-        self._note_tables()
+        self._note_shared_memory()
         for stat in self._family():
             if title := sglang_title(stat.pid):
                 self._parts[stat.pid] = stat, title
@@ -131,27 +131,28 @@ class ChildProcess:
 
     def terminate(self) -> None:
         """TERM to the child itself: it ends its own descendants in order, or they are ended after it."""
-        self._note_tables()
+        self._note_shared_memory()
         if self._popen.returncode is None:
             self._popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """KILL to the whole family."""
-        self._note_tables()
+        self._note_shared_memory()
         send(self._family(), signal.SIGKILL)
 
-    def _note_tables(self) -> None:
+    def _note_shared_memory(self) -> None:
         """One that ends on the way up has not been asked for its parts."""
-        self.load_tables = self.load_tables | load_tables(stat.pid for stat in self._family())  # other threads read it
+        found = shared_memory_of(stat.pid for stat in self._family())
+        self.shared_memory = self.shared_memory | found  # other threads read it
 
     def _family(self) -> list[ProcessStat]:
         return find_family(self._spec.mark, self.pid)
 
     def _watch(self, reader: threading.Thread | None) -> None:
         code = self._popen.wait()
-        self._note_tables()  # of descendants that have not ended yet
+        self._note_shared_memory()  # of descendants that have not ended yet
         if not end_family(self._family, grace=_STRAGGLERS_GRACE):
-            remove_tables(self.load_tables)
+            remove_shared_memory(self.shared_memory)
         if reader is not None:
             reader.join()
         if self._popen.stdin is not None:

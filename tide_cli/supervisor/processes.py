@@ -78,7 +78,7 @@ class Processes:
     def record(self, *, ended: bool = False) -> None:
         """Write down what runs, or that all have ended. A full disk costs the record, never the serving."""
         children = {} if ended else {name: process.stat for name, process in self._running.items()}
-        tables = {table for process in self._running.values() for table in process.load_tables}
+        tables = {table for process in self._running.values() for table in process.shared_memory}
         with suppress(OSError):
             record_children(self._workshop.paths.run / "children.json", children, tables)
 

@@ -20,7 +20,7 @@ _SEMAPHORE = re.compile(rb"/dev/shm/sem\.mp-\w+$")
 _ANY_SEMAPHORE = re.compile(rb" ([0-9a-f]+):([0-9a-f]+) (\d+) +/dev/shm/sem\.\S+(?: \(deleted\))?$", re.MULTILINE)
 
 
-def load_tables(pids: Iterable[int], proc: Path = Path("/proc"), shm: Path = _SHM) -> set[Path]:
+def shared_memory_of(pids: Iterable[int], proc: Path = Path("/proc"), shm: Path = _SHM) -> set[Path]:
     """The tables and semaphores that these processes have mapped: nothing in a name says whose it is."""
     found: set[Path] = set()
     inodes: set[tuple[int, int]] = set()
@@ -38,13 +38,13 @@ def load_tables(pids: Iterable[int], proc: Path = Path("/proc"), shm: Path = _SH
     return found
 
 
-def recorded_tables(names: Any) -> set[Path]:
+def recorded_shared_memory(names: Any) -> set[Path]:
     """What a record calls tables; whatever cannot be one is left out."""
     found = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     return {Path(n) for n in found if _LOAD_TABLE.fullmatch(os.fsencode(n)) or _SEMAPHORE.fullmatch(os.fsencode(n))}
 
 
-def remove_tables(tables: Iterable[Path]) -> None:
+def remove_shared_memory(tables: Iterable[Path]) -> None:
     """For when every process that had them mapped has ended."""
     for table in tables:
         with suppress(OSError):
