@@ -15,6 +15,10 @@ STATUS_VERSION = 2  # of the fields of GET /v1/status: they are only added to; d
 UP_REMEDY = "`tide up` starts one; --state-dir or TIDE_STATE_DIR names another folder"
 
 
+class NoAnswerError(TideError):
+    """It listens, and did not answer in time, or ended before it had."""
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -29,7 +33,7 @@ class _UnixConnection(http.client.HTTPConnection):
 def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = None, timeout: float = 60.0) -> Any:
     """One request over the socket at `path`; returns the decoded JSON.
 
-    Raises NotRunningError where nobody listens, TideError where the order is refused or not answered.
+    Raises NotRunningError where nobody listens, NoAnswerError where one did, TideError where the order is refused.
     """
     connection = _UnixConnection(path, timeout)
     try:
@@ -45,7 +49,7 @@ def ask(path: Path, method: str, resource: str, body: dict[str, Any] | None = No
     except PermissionError:
         raise TideError(f"{path} belongs to another user", remedy="name your own with --state-dir") from None
     except (OSError, http.client.HTTPException) as error:
-        raise TideError(
+        raise NoAnswerError(
             "the supervisor does not answer",
             why=reason(error),
             remedy="try again; `tide down --now` ends it in any case",

@@ -23,7 +23,7 @@ from tide_cli.supervisor.appliance import (
     run_with_signals,
     running_appliance,
 )
-from tide_cli.supervisor.control_client import ask
+from tide_cli.supervisor.control_client import NoAnswerError, ask
 from tide_cli.supervisor.exec_child import bind_life
 from tide_cli.supervisor.lock import StateLock, already_runs, make_private
 from tide_cli.supervisor.logs import open_log
@@ -67,7 +67,7 @@ def wait_for(
                 raise already_runs(settings.paths.lock)
             if enough(status):
                 return status
-        except NotRunningError:
+        except (NotRunningError, NoAnswerError):  # not yet, or it is just ending
             pass
         try:
             process.wait(timeout=_POLL)
