@@ -6,7 +6,9 @@ import queue
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
@@ -17,6 +19,7 @@ from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.captured import is_chosen
 from tide_cli.engine.plugin.staging import Staging
 from tide_cli.errors import TideError
+from tide_cli.spool import writer as writer_module
 from tide_cli.spool.erase import Which, ask, erase_offline, wait_for_answer
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
@@ -28,11 +31,17 @@ H = 8
 class Scheduler:
     """Feeds forwards to a Capture the way the plugin's hooks do, and writes when told to."""
 
-    def __init__(self, folder: Path, max_in_flight: int = 100, sample_rate: float = 1.0) -> None:
+    def __init__(self, folder: Path, max_in_flight: int = 100, sample_rate: float = 1.0, **options: Any) -> None:
         self.folder = folder
         self.ids: dict[str, list[int]] = {}  # prompts that are not 0, 1, 2, …
         self.writer = SpoolWriter.open(
-            folder, RowLayout(hidden_size=H, target="t"), 2**20, run="r", max_sample_tokens=64, held_out_share=0.5
+            folder,
+            RowLayout(hidden_size=H, target="t"),
+            2**20,
+            run="r",
+            max_sample_tokens=64,
+            held_out_share=0.5,
+            **options,
         )
         self.capture = Capture(self.writer, Staging(), max_in_flight, folder=folder, sample_rate=sample_rate)
 
@@ -219,6 +228,20 @@ def test_a_cached_prefix_comes_from_the_pages_of_a_running_request(scheduler: Sc
     pages = [page for sample in samples for page in sample.info.pages]
     assert (len(pages), len(set(pages))) == (8, 5)
     assert scheduler.capture.counters()["tokens"] == 42 + 3 + 2
+
+
+def test_leavings_are_looked_for_in_traffic_without_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(writer_module, "_SWEEP_EVERY", 0.0)
+    scheduler = Scheduler(tmp_path / "spool", retention_seconds=3600.0)
+    scheduler.prefill(["gone"], [0], [20])
+    scheduler.finish("gone", list(range(20)), [], aborted=True)
+    scheduler.prefill(["a"], [0], [1])
+    for _ in range(3):
+        assert not scheduler.capture._queue.empty()  # there is always something to write
+        scheduler.capture._write_next()
+    assert np.flatnonzero(scheduler.writer._ring.checks).size == 1
+    scheduler.writer.close()
 
 
 def test_a_share_of_the_requests_is_stored_whole(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _QUEUED_FORWARDS = 256
 _QUEUED_BYTES = 2 * 2**30  # of host memory, that they may hold: a prefill of 8192 tokens has 189 MB at H = 2880
-_LOOK_EVERY = 60.0  # seconds without traffic after which samples are looked through for old ones
+_LOOK_EVERY = 60.0  # seconds between two searches for what is too old to stay
 _WIPED_AT_ONCE = 8 * 2**20  # bytes of erased pages that are overwritten between two forwards
 
 
@@ -52,6 +53,7 @@ class Capture:
         self._queue: queue.Queue[Rows | Finished | Erase] = queue.Queue(_QUEUED_FORWARDS)
         self._bytes_put = self._bytes_taken = 0  # of states; each is written by one of the two threads alone
         self._wiping = False
+        self._look_at = time.monotonic() + _LOOK_EVERY
         self._erasing: dict[int, Erased] = {}  # requests whose pages are not all overwritten yet
         self._lost_rows: set[str] = set()  # running requests that lost rows to a full queue
         self._lost_ends: deque[str] = deque()  # requests whose end was lost to it
@@ -177,12 +179,14 @@ class Capture:
             self._queue.get()
 
     def _write_next(self) -> None:
-        """Wait for the next item and write it; where none comes, do what need not be done at once."""
+        """Wait a while for the next item and write it, then do a part of what need not be done at once."""
         try:
             item = self._queue.get(timeout=0 if self._wiping else _LOOK_EVERY)
         except queue.Empty:
-            self._writer.expire()
             item = None
+        if time.monotonic() >= self._look_at:  # whatever comes
+            self._writer.expire()
+            self._look_at = time.monotonic() + _LOOK_EVERY
         while self._lost_ends:
             self._forget(self._lost_ends.popleft(), "queue_full")
         match item:
