@@ -1,10 +1,13 @@
-"""Whether somebody holds the lock of a file."""
+"""The lock of a file: taking it, and whether somebody holds it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
+
+_TRIES, _PAUSE = 20, 0.01  # seconds between two; longer than anybody looks
 
 
 def is_locked(path: Path) -> bool:
@@ -20,3 +23,14 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def take_lock(fd: int) -> None:
+    """Takes the lock of an open file. BlockingIOError where another process holds it, and does not merely look, as
+    `is_locked` does for a moment."""
+    for _ in range(_TRIES):
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+SIDE_SUFFIXES = ("-journal", "-wal", "-shm")  # of what SQLite puts beside a file
 _LARGEST = 64 * 2**20  # bytes; a longer text is not what was meant, and a device has no end
 
 
@@ -12,6 +13,12 @@ def check_regular(path: Path) -> None:
     """OSError where something is there that is no file: a pipe would be waited for. Nothing there is no error."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EISDIR if path.is_dir() else errno.EEXIST, "no file", str(path))
+
+
+def check_database(path: Path) -> None:
+    """The same of an SQLite file and of those that SQLite opens beside it."""
+    for suffix in ("", *SIDE_SUFFIXES):
+        check_regular(path.with_name(path.name + suffix))
 
 
 def read_named(path: Path) -> str:

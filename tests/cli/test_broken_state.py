@@ -33,6 +33,7 @@ ENTRIES = {
     "spool": SPOOL,
     "spool/ring.bin": SPOOL,
     "spool/index.db": SPOOL,
+    "spool/index.db-journal": SPOOL,
     "spool/writer.lock": SPOOL[3:],
     "spool/reservoir": (SPOOL[0], SPOOL[3]),
     "drafts": DRAFTS,
@@ -52,6 +53,8 @@ ENTRIES = {
     "control.sock": (["down"], ["ps"], ["train", "now"]),
 }
 PIPES = (
+    "spool/index.db",
+    "spool/index.db-journal",
     "tide.db",
     "lock",
     "drafts/v0000/manifest.json",

@@ -22,7 +22,7 @@ from tide_cli.spool.ring import Ring
 from tide_cli.spool.writer import SpoolWriter
 from tide_cli.supervisor.lock import StateLock
 
-KEPT = {"astray": 0, "kept": 0, "kept_damaged": []}
+KEPT = {"unsettled": 0, "astray": 0, "kept": 0, "kept_damaged": []}
 
 
 @pytest.fixture

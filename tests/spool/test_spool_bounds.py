@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
+
 import pytest
 from spool_traffic import LAYOUT, LONGEST, is_exact, states, token_ids
 
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, UsageError
 from tide_cli.spool.folder import ring_size
 from tide_cli.telemetry.totals import served_requests
 
@@ -116,8 +120,21 @@ def test_more_than_the_disk_holds(open_writer, folder):
     open_writer()
 
 
+def test_whoever_merely_looks_keeps_no_writer_away(open_writer, folder, monkeypatch: pytest.MonkeyPatch):
+    open_writer().close()
+    looks = os.open(folder / "writer.lock", os.O_RDONLY)
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looks, fcntl.LOCK_UN))  # it has seen enough
+    open_writer()
+    os.close(looks)
+
+
 def test_too_small_for_one_sample(open_writer, folder):
-    with pytest.raises(TideError, match="too small"):
+    with pytest.raises(UsageError, match="too small") as caught:
         open_writer(pages=5)
+    assert caught.value.remedy == "--spool-size 1MiB is the least, or set a smaller max_sample_tokens"
     assert not list(folder.glob("ring*"))
-    open_writer(pages=6)
+    open_writer(pages=6).close()
+    with pytest.raises(UsageError, match=f"in {folder} is too small") as caught:
+        open_writer(max_sample_tokens=LONGEST + 1)
+    assert caught.value.remedy.startswith("set a smaller max_sample_tokens, or delete ")

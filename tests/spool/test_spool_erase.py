@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import sqlite3
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 from spool_traffic import LAYOUT, is_of, prefix_rows
 
 from tide_cli.errors import TideError
@@ -288,3 +292,77 @@ def everything_zero(folder: Path) -> bool:
     regions = [getattr(ring, name).any() for name in ("tokens", "checks", "aux", "final")]
     ring.close()
     return not any(regions)
+
+
+def test_a_file_that_is_just_being_written_is_erased_when_it_is_whole(
+    open_writer, open_reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    reader, reservoir = open_reader(), Reservoir(tmp_path / "r", 2**20, seed=0)
+    erased, at_the_lock, write_file = [], threading.Event(), safetensors.torch.save_file
+    file = None
+
+    def erase() -> None:
+        erased.append(erase_kept(tmp_path / "r", Which(ids=(1,))))
+        at_the_lock.set()
+
+    def flock(fd: int, how: int) -> None:
+        if threading.current_thread() is eraser:
+            at_the_lock.set()
+        take(fd, how)
+
+    def write(tensors: dict, path: Path, metadata: dict) -> None:
+        nonlocal file
+        write_file(tensors, tmp_path / "whole", metadata=metadata)
+        content = (tmp_path / "whole").read_bytes()
+        file = path.open("r+b", buffering=0)
+        file.write(content[: len(content) // 2])
+        eraser.start()
+        at_the_lock.wait()  # it waits there, or has done it all
+        file.write(content[len(content) // 2 :])
+
+    take, eraser = fcntl.flock, threading.Thread(target=erase)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(safetensors.torch, "save_file", write)
+    reservoir.offer(reader.read(reader.samples()[0]))
+    eraser.join()
+    file.seek(0)
+    assert not any(file.read())
+    file.close()
+    assert (erased, reservoir.samples(), list((tmp_path / "r").iterdir())) == ([1], [], [])
+
+
+def refuse(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: SpoolWriter) -> None:
+        raise error
+
+    monkeypatch.setattr(SpoolWriter, name, refused)
+
+
+def test_a_disk_that_fills_up_meanwhile_keeps_the_figures(open_writer, folder, monkeypatch: pytest.MonkeyPatch):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    writer.close()
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    refuse("scrub", full, monkeypatch)
+    said = []
+    erased = erase_offline(folder, Which(everything=True), said.append)
+    assert (erased.samples, erased.pages, len(said)) == (1, 7, 1)
+    assert everything_zero(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("sync", OSError(errno.ENOSPC, "no room")), ("scrub", sqlite3.OperationalError("held"))]
+)
+def test_an_erasing_that_fails_says_how_far_it_came(
+    open_writer, folder, monkeypatch: pytest.MonkeyPatch, name: str, error: Exception
+):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    talk(writer, SECRET)
+    writer.close()
+    refuse(name, error, monkeypatch)
+    with pytest.raises(TideError, match="is not erased") as caught:
+        erase_offline(folder, Which(everything=True))
+    assert caught.value.why.endswith("so far 1 sample given up, at most 7 pages overwritten")

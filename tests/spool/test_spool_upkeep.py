@@ -12,7 +12,9 @@ from spool_traffic import is_exact
 from tide_cli.errors import TideError
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.ring import Ring
+from tide_cli.spool.trained import count_trained, times_trained
 from tide_cli.spool.upkeep import repair, verify
+from tide_cli.spool.writer import SpoolWriter
 
 
 def ignore(done: int, total: int) -> None:
@@ -177,3 +179,81 @@ def test_a_time_in_the_ring_that_is_none_is_damage(filled, folder, open_reader, 
     assert repair(folder, ignore).samples == 3
     found = verify(folder, ignore)
     assert (found.good, found.malformed, found.astray) == (3, 0, 0)
+
+
+def kill(writer: SpoolWriter) -> None:
+    """From now on nothing reaches the index, as after a kill between the ring's change and the index's."""
+    writer._sealer.commit = lambda added=(): bool(added)
+
+
+def test_what_a_kill_left_to_the_next_opening_is_no_damage(filled, folder, open_writer, store):
+    writer = open_writer()
+    kill(writer)
+    store(writer, seed=9, length=24)  # in the place of the oldest ones, which are given up
+    writer.close()
+    found = verify(folder, ignore)
+    assert (found.damaged, found.overwritten, found.astray) == ((), 0, 0)
+    assert found.unsettled == 4 - found.good + 1 > 1
+    open_writer().close()
+    settled = verify(folder, ignore)
+    assert (settled.good, settled.unsettled, settled.astray) == (found.good + 1, 0, 0)
+
+
+def test_a_page_that_was_lost_is_damage_beside_what_a_kill_left(filled, folder, open_reader, open_writer, store):
+    (lost,) = [info for info in open_reader().samples() if info.id == filled[3]]
+    writer = open_writer()
+    kill(writer)
+    store(writer, seed=9, length=12)
+    writer._ring.table["generation"][lost.pages[-1]] ^= 1
+    writer.close()
+    found = verify(folder, ignore)
+    assert (found.good, found.unsettled, found.astray) == (2, 2, 1)
+
+
+def test_a_row_that_makes_no_sense_hides_no_other_difference(filled, folder):
+    with closing(sqlite3.connect(folder / "index.db")) as index, index:
+        index.execute("delete from samples where id = ?", (filled[1],))
+        index.execute("insert into samples (id) values (99)")
+    found = verify(folder, ignore)
+    assert (found.good, found.malformed, found.astray) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["index.db", "index.db-journal", "index.db-wal", "index.db-shm"])
+def test_a_pipe_beside_the_index_is_not_waited_for(filled, folder, open_writer, name):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(TideError, match="cannot be read") as caught:
+        verify(folder, ignore)
+    assert caught.value.why == f"{name}: something else is in its place"
+    with pytest.raises(TideError, match="cannot be used") as caught:
+        open_writer()
+    assert "tide spool repair" in caught.value.remedy
+    assert repair(folder, ignore).samples == 4
+    assert verify(folder, ignore).good == 4
+
+
+def test_a_pipe_beside_the_counts_is_not_waited_for(filled, folder, open_reader):
+    reader = open_reader()
+    (info, *_) = reader.samples()
+    count_trained(folder, [info], 0)
+    os.mkfifo(folder / "trained.db-journal")
+    with pytest.raises(OSError, match="no file"):
+        count_trained(folder, [info], 0)
+    assert times_trained(folder) == {}
+    assert len(reader.samples()) == 4
+
+
+def test_a_ring_with_a_damaged_header_is_left_as_its_message_says(filled, folder, open_writer, store, open_reader):
+    kept = folder / "reservoir" / "one"
+    kept.parent.mkdir()
+    kept.touch()
+    with (folder / "ring.bin").open("r+b") as file:
+        file.seek(10)
+        file.write(b"\xff")
+    with pytest.raises(TideError, match="not a usable spool") as caught:
+        open_writer()
+    assert caught.value.remedy.startswith(f"delete {folder / 'ring.bin'} ")
+    (folder / "ring.bin").unlink()
+    assert store(open_writer(), seed=5, length=8) == 5  # ids never come back
+    assert [info.id for info in open_reader().samples()] == [5]
+    assert kept.exists()

@@ -179,7 +179,8 @@ def _target(paths: Paths, name: str) -> str:
 def verify(state_dir: StateDir = None, config: Config = None, json: Json = False) -> int:
     """Read every sample against its checksum.
 
-    Exit code 1 if one is damaged, or if the index is not right.
+    Exit code 1 if one is damaged, or if the index is not right. One that lags behind the ring because its writer was
+    killed is mended by the next `tide up`, and no damage.
     """
     from tide_cli.cli.progress import progress
     from tide_cli.spool.upkeep import verify as read_all
@@ -195,6 +196,9 @@ def verify(state_dir: StateDir = None, config: Config = None, json: Json = False
             print(f"kept for replay: {many(found.kept, 'sample')} good, {len(found.kept_damaged)} damaged")
     if found.malformed:
         complain([f"{many(found.malformed, 'row')} of the index make no sense", "`tide spool repair` rebuilds it"])
+    if found.unsettled:
+        words = f"the index lags behind the ring by {many(found.unsettled, 'sample')}: the writer was killed"
+        complain([words, "nothing is lost, and the next `tide up` mends it"])
     if found.astray:
         words = f"ring and index say different things of {many(found.astray, 'sample')}, though nobody writes"
         complain([words, "`tide spool repair` keeps what is whole in the ring"])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
+from tide_cli.printable import many
 
 if TYPE_CHECKING:
     from tide_cli.spool.writer import SpoolWriter
@@ -70,25 +71,44 @@ def erase_offline(folder: Path, which: Which, say: Callable[[str], None] = lambd
         SpoolWriter.open, folder, layout, 0, run="erase", max_sample_tokens=layout.page_tokens, held_out_share=0
     )
     try:
-        return _erase(open_writer(), folder, which)
-    except TideError as error:  # the index cannot be opened, or not be written
+        writer = open_writer()
+    except TideError as error:  # the index cannot be written
         if not is_full(error.__cause__):
             raise
         writer = open_writer(index_in_memory=True)
-        words = "it keeps the figures, not the contents, of what is erased until it can be written again"
-        say(f"its index: {reason(error.__cause__)}: {words}")
-        return _erase(writer, folder, which)
+        say(_lags(error.__cause__))
+    return _erase(writer, folder, which, say)
 
 
-def _erase(writer: SpoolWriter, folder: Path, which: Which) -> Erased:
+def _erase(writer: SpoolWriter, folder: Path, which: Which, say: Callable[[str], None]) -> Erased:
+    from tide_cli.spool.folder import is_full
+
+    erased = None
     try:
-        erased = writer.erase(which)
+        erased = writer.begin_erase(which)
+        while writer.wipe(2**30):
+            pass
+        try:
+            writer.scrub()
+        except sqlite3.Error as error:
+            if not is_full(error):
+                raise
+            say(_lags(error))  # what was erased is erased
         writer.sync()
     except (OSError, sqlite3.Error) as error:
-        raise TideError(f"the spool in {folder} is not erased", why=reason(error), remedy="try again") from error
+        why = reason(error)
+        if erased:
+            samples, pages = many(erased.samples, "sample"), many(erased.pages, "page")
+            why += f"; so far {samples} given up, at most {pages} overwritten"
+        raise TideError(f"the spool in {folder} is not erased", why=why, remedy="try again") from error
     finally:
         writer.close()
     return erased
+
+
+def _lags(error: Exception) -> str:
+    words = "it keeps the figures, not the contents, of what is erased until it can be written again"
+    return f"its index: {reason(error)}: {words}"
 
 
 def ask(folder: Path, which: Which) -> int:

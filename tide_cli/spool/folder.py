@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sqlite3
 from pathlib import Path
 
-from tide_cli.errors import TideError, reason
-from tide_cli.file_locks import is_locked
+from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.file_locks import is_locked, take_lock
 from tide_cli.folders import taken_back
+from tide_cli.regular_files import SIDE_SUFFIXES
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import RING_FILE, Ring
 
 LOCK_FILE = "writer.lock"
-_INDEX_FILE, _REBUILDS = "index.db", "`tide spool repair` rebuilds it"
+INDEX_FILE = "index.db"
+INDEX_FILES = (INDEX_FILE, *(INDEX_FILE + suffix for suffix in SIDE_SUFFIXES))
+_REBUILDS = "`tide spool repair` rebuilds it"
 _NOT_THE_CONTENTS = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -24,6 +26,7 @@ _NOT_THE_CONTENTS = {
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_PERM,
 }
+_OTHER_KINDS = {errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOENT}  # of what stands where a file should be
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # the latter where there is no room for SQLite's side files
 
 
@@ -43,14 +46,14 @@ def open_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_token
             try:
                 ring = Ring.open(folder, writable=True)
             except FileNotFoundError:
-                _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
+                check_size(layout, size_bytes, max_sample_tokens)
                 ring = Ring.create(folder, layout, size_bytes, before=lambda: _make_index(folder))
             _check_layout(folder, ring.layout, layout)
-            _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
+            check_size(layout, layout.size_for(ring.pages), max_sample_tokens, folder)
             return ring, lock
         except BaseException as error:
             if new and not (folder / RING_FILE).exists():
-                for name in (_INDEX_FILE, _INDEX_FILE + "-wal", _INDEX_FILE + "-shm", LOCK_FILE):
+                for name in (*INDEX_FILES, LOCK_FILE):
                     (folder / name).unlink(missing_ok=True)
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
@@ -70,13 +73,13 @@ def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_toke
     try:
         ring = Ring.open(folder)
     except (FileNotFoundError, NotADirectoryError):  # whoever makes the folder says what is in its way
-        _check_size(folder, layout, layout.pages_in(size_bytes), size_bytes, max_sample_tokens)
+        check_size(layout, size_bytes, max_sample_tokens)
         return
     except OSError as error:
         raise unusable(folder, error) from None
     try:
         _check_layout(folder, ring.layout, layout)
-        _check_size(folder, layout, ring.pages, ring.size_bytes, max_sample_tokens)
+        check_size(layout, layout.size_for(ring.pages), max_sample_tokens, folder)
     finally:
         ring.close()
 
@@ -99,7 +102,7 @@ def unusable(folder: Path, error: Exception) -> TideError:
         remedy = "free some space there, or mend the disk"
     if isinstance(error, OSError) and error.filename and Path(error.filename) != folder:
         why = f"{Path(error.filename).name}: {why}"
-        if Path(error.filename).name == _INDEX_FILE and error.errno in (errno.EISDIR, errno.ELOOP, errno.ENOENT):
+        if Path(error.filename).name in INDEX_FILES and error.errno in _OTHER_KINDS:
             remedy = _REBUILDS
     if isinstance(error, sqlite3.Error):
         why = f"its index: {why}"
@@ -118,7 +121,7 @@ def is_damage(error: sqlite3.Error, folder: Path) -> bool:
     """Whether the contents of the index in `folder` are to blame, and not the disk, its access rights or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_READONLY:  # a damaged header says so as well
-        return all(os.access(path, os.W_OK, effective_ids=True) for path in (folder, folder / _INDEX_FILE))
+        return all(os.access(path, os.W_OK, effective_ids=True) for path in (folder, folder / INDEX_FILE))
     return code not in _NOT_THE_CONTENTS
 
 
@@ -140,7 +143,7 @@ def _take_lock(folder: Path) -> int:
     """The folder's writer lock; the kernel releases it when the process ends, however it ends."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(lock)
     except BlockingIOError:
         os.close(lock)
         raise TideError(f"another process writes the spool in {folder}", remedy="stop it first: `tide down`") from None
@@ -159,13 +162,15 @@ def _check_layout(folder: Path, found: RowLayout, wanted: RowLayout) -> None:
         )
 
 
-def _check_size(folder: Path, layout: RowLayout, pages: int, size_bytes: int, max_sample_tokens: int) -> None:
-    needed = layout.pages_for(max_sample_tokens)
-    if pages < needed:
-        raise TideError(
-            f"a spool of {size_bytes} bytes in {folder} is too small",
-            why=f"one sample of {max_sample_tokens} tokens takes {layout.size_for(needed)} bytes",
-            remedy=f"delete {folder} if it exists, and ask for more with --spool-size",
+def check_size(layout: RowLayout, size_bytes: int, max_sample_tokens: int, folder: Path | None = None) -> None:
+    """UsageError where a ring of so many bytes holds no longest sample. folder: where one of that size lies already."""
+    least = layout.size_for(layout.pages_for(max_sample_tokens))
+    if size_bytes < least:
+        other, larger = "set a smaller max_sample_tokens", f"--spool-size {-(-least // 2**20)}MiB is the least"
+        raise UsageError(
+            f"a spool of {size_bytes} bytes {f'in {folder} ' if folder else ''}is too small",
+            why=f"one sample of {max_sample_tokens} tokens takes {least}",
+            remedy=f"{other}, or delete {folder}: for a new one {larger}" if folder else f"{larger}, or {other}",
         )
 
 

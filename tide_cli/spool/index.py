@@ -16,11 +16,10 @@ from sqlite_utils import Database
 from sqlite_utils.db import NoTable
 
 from tide_cli.errors import TideError, reason
-from tide_cli.spool.folder import is_damage, is_full, no_ring
+from tide_cli.regular_files import check_database
+from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_full, no_ring
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
-
-INDEX_FILE = "index.db"
 
 _COLUMNS = {
     "id": int,
@@ -52,11 +51,12 @@ class _Damaged(Exception):
 
 
 class SpoolIndex:
-    """Samples and counters of one spool folder. malformed: rows that `samples` left out because they make no sense."""
+    """Samples and counters of one spool folder. malformed: ids of the rows that `samples` left out because they make
+    no sense."""
 
     def __init__(self, db: Database, folder: Path) -> None:
         self._db, self._folder = db, folder
-        self.malformed = 0
+        self.malformed: list[Any] = []
 
     @classmethod
     def create(cls, folder: Path, *, anew: bool = False) -> SpoolIndex:
@@ -73,7 +73,7 @@ class SpoolIndex:
             except sqlite3.Error as error:
                 if not is_damage(error, folder):
                     raise
-        for name in (path.name, path.name + "-wal", path.name + "-shm"):
+        for name in INDEX_FILES:
             path.with_name(name).unlink(missing_ok=True)
         return cls._create(path)
 
@@ -84,6 +84,7 @@ class SpoolIndex:
 
     @classmethod
     def _create(cls, path: Path) -> SpoolIndex:
+        check_database(path)
         path.touch(mode=0o600)  # before SQLite does with the umask's mode; its side files get the same
         path.chmod(0o600)
         # opened where the engine starts, used on the writer's thread
@@ -128,8 +129,10 @@ class SpoolIndex:
                 why = f"{INDEX_FILE} is missing" if isinstance(error, FileNotFoundError) else reason(error)
                 raise _unusable(folder, why) from None
             raise no_ring(folder, error) from None
-        if not path.is_file():
-            raise _unusable(folder, f"{INDEX_FILE} is no file")
+        try:
+            check_database(path)
+        except OSError as error:
+            raise _unusable(folder, f"{Path(error.filename).name}: {reason(error)}") from None
         connection = None
         try:
             connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
@@ -185,9 +188,9 @@ class SpoolIndex:
             ).fetchall()
         except sqlite3.Error as error:
             raise _unusable(self._folder, error) from error
-        infos = [info for row in rows if (info := _info(row)) is not None]
-        self.malformed += len(rows) - len(infos)
-        return infos
+        infos = [_info(row) for row in rows]
+        self.malformed += [row[0] for row, info in zip(rows, infos, strict=True) if info is None]
+        return [info for info in infos if info is not None]
 
     def totals(self) -> dict[str, int]:
         """The counters: samples and tokens stored, requests dropped by cause. They only grow. TideError."""

@@ -9,11 +9,13 @@ a little more often.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,11 +129,12 @@ class Reservoir:
         info = replace(sample.info, pages=(), generations=())
         tensors = {name: getattr(sample, name).contiguous() for name in ("tokens", "loss_mask", "aux", "final")}
         try:
-            os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-            save_file(tensors, unfinished, metadata={"info": json.dumps(asdict(info))})
-            unfinished.chmod(0o600)
-            size = unfinished.stat().st_size
-            os.replace(unfinished, path)
+            with _alone(self._folder):
+                os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+                save_file(tensors, unfinished, metadata={"info": json.dumps(asdict(info))})
+                unfinished.chmod(0o600)
+                size = unfinished.stat().st_size
+                os.replace(unfinished, path)
         except SafetensorError as error:  # how the library reports a failed write
             unfinished.unlink(missing_ok=True)
             raise OSError(str(error)) from None
@@ -173,28 +176,41 @@ def damaged_files(folder: Path, tick: Callable[[], None]) -> tuple[int, list[Pat
 def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
     """Overwrites with zeros and removes the files of which `chosen` (id, created in unix seconds) is true, and files
     that cannot be read, half written ones among them. Returns how many. May be called while the trainer has the
-    reservoir open: a sample that it just writes is not kept. OSError. No torch.
+    reservoir open: a sample that it just writes is waited for. OSError. No torch.
     """
+    if not folder.is_dir():
+        return 0
     erased = 0
-    # in this order: a file that the trainer finishes meanwhile is met under its new name
-    for path in (path for suffix in (_NEW, _SUFFIX, _ERASED) for path in _files(folder, suffix)):
-        info = _info(path)
-        if info is not None and path.suffix != _ERASED and not chosen(info.id, info.created):
-            continue
-        nameless = path.with_suffix(_ERASED)
-        try:
-            os.replace(path, nameless)
-        except FileNotFoundError:  # finished, or it made room for another one
-            continue
-        with nameless.open("r+b") as file:
-            left = nameless.stat().st_size
-            while left:
-                left -= file.write(bytes(min(left, 2**20)))
-            file.flush()
-            os.fsync(file.fileno())
-        nameless.unlink()
-        erased += 1
+    with _alone(folder):
+        for path in (path for suffix in (_NEW, _SUFFIX, _ERASED) for path in _files(folder, suffix)):
+            info = _info(path)
+            if info is not None and path.suffix != _ERASED and not chosen(info.id, info.created):
+                continue
+            nameless = path.with_suffix(_ERASED)
+            try:
+                os.replace(path, nameless)
+            except FileNotFoundError:  # it made room for another one
+                continue
+            with nameless.open("r+b") as file:
+                left = nameless.stat().st_size
+                while left:
+                    left -= file.write(bytes(min(left, 2**20)))
+                file.flush()
+                os.fsync(file.fileno())
+            nameless.unlink()
+            erased += 1
     return erased
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps whoever writes a file and whoever erases some apart: bytes written after the zeros would stay. OSError."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _is_sound(info: SampleInfo, tokens: Tensor, loss_mask: Tensor, aux: Tensor, final: Tensor) -> bool:

@@ -97,7 +97,7 @@ class Ring:
                 raise ValueError("the file's size does not fit its header")
             return cls(file, layout, pages, writable=writable)
         except ValueError as error:
-            remedy = f"delete {folder} to start an empty spool"
+            remedy = f"delete {path} to begin with an empty ring, or all of {folder}, with what is kept for replay"
             raise TideError(f"{path} is not a usable spool", why=reason(error), remedy=remedy) from None
         finally:
             os.close(file)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from tide_cli.regular_files import check_database
 from tide_cli.spool.samples import SampleInfo
 
 TRAINED_FILE = "trained.db"
@@ -38,6 +39,7 @@ def count_trained(folder: Path, infos: Iterable[SampleInfo], oldest_id: int) -> 
 
 
 def _count(path: Path, rows: list[tuple[int, float]], oldest_id: int) -> None:
+    check_database(path)
     path.touch(mode=0o600)
     path.chmod(0o600)
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -52,8 +54,9 @@ def times_trained(folder: Path) -> dict[int, tuple[float, int]]:
     if not path.is_file():
         return {}
     try:
+        check_database(path)
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             rows = connection.execute("select id, created, times from trained")
             return {sample: (created, times) for sample, created, times in rows if isinstance(times, int)}
-    except sqlite3.Error:
+    except (sqlite3.Error, OSError):
         return {}

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tide_cli.errors import TideError
 from tide_cli.spool.figures import read_ring
-from tide_cli.spool.folder import is_damage, is_written, open_ring, unusable
-from tide_cli.spool.index import INDEX_FILE, SpoolIndex
+from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_written, open_ring, unusable
+from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.recovery import reconcile, scan
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, damaged_files
@@ -27,15 +28,17 @@ Tick = Callable[[int, int], None]  # samples done, samples in all
 class Verified:
     """good, overwritten: counts; overwritten ones went while they were read. damaged: ids, ascending.
 
-    malformed: rows of the index that make no sense. astray: samples of which ring and index say different things, 0
-    while somebody writes. kept: sound samples of the reservoir; kept_damaged: names of its
-    files that are not.
+    malformed: rows of the index that make no sense. Of the other samples ring and index may say different things:
+    unsettled: where a writer was killed before the index had its last word; the next one to open the spool settles it,
+    and nothing is lost. astray: in any other way. Both are 0 while somebody writes. kept: sound samples of the
+    reservoir; kept_damaged: names of its files that are not.
     """
 
     good: int
     damaged: tuple[int, ...]
     overwritten: int
     malformed: int
+    unsettled: int
     astray: int
     kept: int
     kept_damaged: tuple[str, ...]
@@ -63,13 +66,13 @@ def verify(folder: Path, tick: Tick) -> Verified:
     """Reads every sample once, while others write or not. TideError: no spool, or an unusable one."""
     written = is_written(folder)
     with closing(SpoolIndex.open(folder)) as index:
-        samples, malformed = index.samples(), index.malformed
+        samples, malformed, stored = index.samples(), index.malformed, index.totals().get("samples", 0)
     try:
         with closing(SpoolReader.open(folder)) as reader:
             damaged = _damaged(reader, samples, tick)
             gone = reader.overwritten
         written = written or is_written(folder)
-        astray = 0 if written else max(0, _astray(folder, samples, damaged) - malformed)
+        unsettled, astray = (0, 0) if written else _differing(folder, samples, {*damaged, *malformed}, stored)
         kept, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(samples), len(samples)))
     except OSError as error:  # the ring was cut short or deleted meanwhile
         raise unusable(folder, error) from None
@@ -77,7 +80,8 @@ def verify(folder: Path, tick: Tick) -> Verified:
         good=len(samples) - len(damaged) - gone,
         damaged=damaged,
         overwritten=gone if written else 0,
-        malformed=malformed,
+        malformed=len(malformed),
+        unsettled=unsettled,
         astray=astray,
         kept=kept,
         kept_damaged=tuple(path.name for path in spoilt),
@@ -94,7 +98,7 @@ def repair(folder: Path, tick: Tick) -> Repaired:
     ring, lock = open_ring(folder, layout, size, layout.page_tokens)
     try:
         if state != "intact":
-            for name in (INDEX_FILE, INDEX_FILE + "-wal", INDEX_FILE + "-shm"):
+            for name in INDEX_FILES:
                 _clear(folder / name)
         with closing(SpoolIndex.create(folder)) as index:
             found, _ = reconcile(ring, index)
@@ -130,12 +134,23 @@ def _damaged(reader: SpoolReader, samples: list[SampleInfo], tick: Tick) -> tupl
     return tuple(sorted(found))
 
 
-def _astray(folder: Path, listed: list[SampleInfo], damaged: tuple[int, ...]) -> int:
-    """Samples of which the ring says something else than the index lists, or of which one of them says nothing."""
+def _differing(folder: Path, listed: list[SampleInfo], judged: set[Any], stored: int) -> tuple[int, int]:
+    """(unsettled, astray) samples, see Verified, without the ids `judged`. stored: the index's count of samples."""
+    known = {info.id: info for info in listed}
     with closing(Ring.open(folder)) as ring:
         found = {info.id: info for info in scan(ring)}
-    known = {info.id: info for info in listed}
-    return sum(known.get(sample) != found.get(sample) for sample in (known.keys() | found.keys()) - set(damaged))
+        differing = [one for one in (known.keys() | found.keys()) - judged if known.get(one) != found.get(one)]
+        unsettled = sum(
+            one > stored if one not in known else one not in found and _was_given_up(ring, known[one])
+            for one in differing
+        )
+    return unsettled, len(differing) - unsettled
+
+
+def _was_given_up(ring: Ring, info: SampleInfo) -> bool:
+    """Whether the writer took the sample's id away, or gave the page with it to another one since."""
+    last = ring.table[info.pages[-1]]
+    return not last["owner"] or (last["owner"] != info.id and last["generation"] != info.generations[-1])
 
 
 def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:

@@ -10,11 +10,11 @@ from tide_cli.engine.passthrough import check_sglang_arguments
 from tide_cli.errors import UsageError
 from tide_cli.hardware.cores import check_cores
 from tide_cli.hardware.gpus import check_gpus
-from tide_cli.hardware.memory import MIB
 from tide_cli.hardware.plan_settings import target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import checked
 from tide_cli.settings import Settings
+from tide_cli.spool.folder import check_size
 from tide_cli.spool.layout import RowLayout
 from tide_cli.targets import Target, resolve_target
 
@@ -44,16 +44,9 @@ def check_values(settings: Settings) -> Target:
 def _check_spool_size(settings: Settings, target: Target) -> None:
     """A ring of the size that is asked for must hold a longest sample, whether there is a ring already or not."""
     shape = target_shape(target)
-    if shape is None or settings.spool_size is None:
-        return
-    layout = RowLayout(shape.hidden_size, target=target.name)
-    least = layout.size_for(layout.pages_for(settings.max_sample_tokens))
-    if settings.spool_size < least:
-        raise UsageError(
-            f"a spool of {settings.spool_size} bytes is too small",
-            why=f"one sample of {settings.max_sample_tokens} tokens takes {least}",
-            remedy=f"--spool-size {-(-least // MIB)}MiB is the least, or set a smaller max_sample_tokens",
-        )
+    if shape is not None and settings.spool_size is not None:
+        layout = RowLayout(shape.hidden_size, target=target.name)
+        check_size(layout, settings.spool_size, settings.max_sample_tokens)
 
 
 def _check_draft(draft: str | None, target: Target) -> None:
