@@ -18,7 +18,7 @@ from typing import Any
 from tide_cli.errors import TideError, reason
 from tide_cli.hints import spelt
 from tide_cli.printable import printable
-from tide_cli.regular_files import check_regular
+from tide_cli.regular_files import check_database
 from tide_cli.supervisor.messages import CANCELLED
 
 _TABLES = (
@@ -126,7 +126,7 @@ def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
 def _check(path: Path) -> None:
     """TideError where it is no file."""
     try:
-        check_regular(path)
+        check_database(path)
     except OSError as error:
         raise _unusable(path, error) from None
 

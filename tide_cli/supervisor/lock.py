@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
+from tide_cli.file_locks import take_lock
 from tide_cli.json_files import read_object
 from tide_cli.regular_files import check_regular
 
@@ -63,7 +63,7 @@ class StateLock:
                 remedy="remove it, or pass --state-dir with a folder you can write to",
             ) from None
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(self._fd)
             if not self._is_the_file():  # its holder has removed it meanwhile: it says nothing any more
                 raise BlockingIOError
         except OSError:
@@ -104,7 +104,7 @@ class StateLock:
         except FileExistsError:  # another one was quicker
             return False
         try:
-            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(again)
         except BlockingIOError:
             os.close(again)
             return False

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.errors import TideError, reason
-from tide_cli.regular_files import check_regular
+from tide_cli.regular_files import check_database
 from tide_cli.telemetry.load import Buckets, Interval
 from tide_cli.telemetry.rows import KEPT, STEPS, Row, combine, spans
 
@@ -133,7 +133,7 @@ def read_history(path: Path, begin: float, end: float, step: int, span: int | No
     if not path.exists():
         return []
     try:
-        check_regular(path)
+        check_database(path)
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             _check_format(connection)
             rows = _rows(connection, step, int(begin), int(end))
