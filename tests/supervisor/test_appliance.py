@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from scripted_process import ROOT, WITHIN, ScriptedAppliance
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.file_locks import is_locked
+from tide_cli.paths import Paths
 from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome, running_appliance
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
@@ -271,20 +273,57 @@ def test_down(appliance: ScriptedAppliance) -> None:
         bring_down(appliance.paths)
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_without_its_state_folder_it_ends(appliance: ScriptedAppliance, moved: bool) -> None:
+@pytest.mark.parametrize("way", ["removed", "moved", "emptied"])
+def test_without_its_state_folder_it_ends(appliance: ScriptedAppliance, way: str) -> None:
     appliance.up()
     state = appliance.paths.state
-    if moved:
+    if way == "moved":
         state.rename(state.with_name("elsewhere"))
-    else:
+    elif way == "removed":
         shutil.rmtree(state)
+    else:
+        for path in state.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     output, _ = appliance.process.communicate(timeout=WITHIN)
-    assert "stopping: its state folder was removed or moved" in output
+    assert "stopping: its state folder was removed, moved or emptied" in output
     assert appliance.process.returncode == 1
     assert appliance.family() == []
     assert port_is_free(appliance.port)
-    assert not state.exists()
+    assert not appliance.paths.scratch.exists()
+    if way == "emptied":
+        assert list(state.iterdir()) == []
+    else:
+        assert not state.exists()
+
+
+def test_a_copy_of_its_folder_is_not_it(appliance: ScriptedAppliance) -> None:
+    """What the copy says of processes is true of the original's."""
+    before = appliance.up()["children"]
+    copied = appliance.folder / "copied"
+    shutil.copytree(appliance.paths.state, copied, ignore=shutil.ignore_patterns("*.sock"))
+    with pytest.raises(NotRunningError):
+        bring_down(Paths.under(copied, appliance.folder / "cache"))
+    time.sleep(1)
+    after = appliance.status()["children"]
+    assert [child["pid"] for child in after.values()] == [child["pid"] for child in before.values()]
+
+
+def test_one_that_was_replaced_touches_nothing_of_the_next(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    appliance.process.send_signal(signal.SIGSTOP)
+    state = appliance.paths.state
+    state.rename(state.with_name("elsewhere"))
+    second = ScriptedAppliance(appliance.folder)
+    try:
+        before = second.up()["children"]
+        appliance.process.send_signal(signal.SIGCONT)
+        appliance.process.communicate(timeout=WITHIN)
+        time.sleep(1)
+        after = second.status()
+        assert (after["state"], after["children"]["engine"]["starts"]) == ("READY", 1)
+        assert [child["pid"] for child in after["children"].values()] == [child["pid"] for child in before.values()]
+    finally:
+        second.end()
 
 
 def test_a_child_that_ignores_the_signal_is_killed(appliance: ScriptedAppliance) -> None:

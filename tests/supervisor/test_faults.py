@@ -157,6 +157,17 @@ def test_a_port_of_another_appliance_whose_engine_is_away(appliance: ScriptedApp
     assert not second.paths.state.exists()
 
 
+def test_a_supervisor_that_was_stopped_for_a_while(appliance: ScriptedAppliance) -> None:
+    """It has not looked, which says nothing of the engine."""
+    before = appliance.up("hang_timeout=12")["children"]["engine"]
+    appliance.process.send_signal(signal.SIGSTOP)
+    time.sleep(16)
+    appliance.process.send_signal(signal.SIGCONT)
+    time.sleep(3)
+    after = appliance.status()["children"]["engine"]
+    assert (after["pid"], after["state"]) == (before["pid"], "READY")
+
+
 def test_down_while_starting(appliance: ScriptedAppliance) -> None:
     (appliance.folder / "mute").write_text("")
     appliance.start()

@@ -67,16 +67,15 @@ def test_a_full_disk_costs_the_words_and_not_the_lock(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_lock_is_kept_where_its_file_is_removed(tmp_path: Path) -> None:
+def test_a_lock_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "state" / "lock"
     path.parent.mkdir()
     lock = StateLock(path)
-    lock.describe(pid=7)
-    path.unlink()
     assert lock.in_place()
-    assert (is_locked(path), read_holder(path)) == (True, {"pid": 7})
+    path.unlink()
+    assert not lock.in_place()
     lock.release()
-    assert not path.exists()
+    assert list(path.parent.iterdir()) == []
 
 
 def test_a_lock_that_another_one_has_taken_is_left_to_it(tmp_path: Path) -> None:

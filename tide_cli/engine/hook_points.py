@@ -107,6 +107,11 @@ REQUEST_CHECK = HookPoint(
     ("self", "obj", "input_ids"),
     "requests: refuse what would end the scheduler",
 )
+REQUEST_COUNT = HookPoint(
+    "sglang.srt.managers.io_struct.GenerateReqInput._handle_parallel_sampling",
+    ("self",),
+    "requests: refuse one that stands for too many",
+)
 DRAFT_DECODE_BACKEND = HookPoint(
     "sglang.srt.speculative.draft_utils.DraftBackendFactory.create_decode_backend",
     ("self",),
@@ -158,7 +163,7 @@ ATTENTION_REGISTRY = HookPoint(
     "CPU: an attention backend that knows the EAGLE modes",
 )
 
-REQUESTS = (REQUEST_CHECK,)
+REQUESTS = (REQUEST_CHECK, REQUEST_COUNT)
 SPECULATION = (
     WORKER_INIT,
     WORKER_FORWARD,

@@ -99,7 +99,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             yield supervisor
             if not lock.in_place():
                 raise TideError(
-                    f"the state folder {paths.state} was removed or moved, and the appliance has ended",
+                    f"the state folder {paths.state} was removed, moved or emptied, and the appliance has ended",
                     remedy="`tide up` begins anew there",
                 )
             core = supervisor.core
@@ -110,7 +110,7 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
             write_outcome(paths, int(refused.exit_code), "\n".join(refused.lines()))
         raise refused from None
     finally:
-        if lock.in_place():
+        if lock.in_place() or not is_locked(paths.lock):  # else it is another appliance's
             shutil.rmtree(paths.scratch, ignore_errors=True)
         lock.release()
 

@@ -34,7 +34,8 @@ class Mark:
 
     @classmethod
     def of(cls, state: Path, child: str | None = None) -> Mark:
-        """The mark of the processes that serve this state folder."""
+        """The mark of the processes that serve this state folder. child: also tells two supervisors apart that use the
+        same path, one of them since its folder was moved there, or before it was moved away."""
         return cls(hashlib.sha256(os.fsencode(state)).hexdigest()[:16], child)
 
     def environment(self) -> dict[str, str]:

@@ -35,6 +35,10 @@ class Heartbeat:
             threading.Thread(target=self._ask, name="heartbeat", daemon=True).start()
         return now - self._last
 
+    def slept(self) -> None:
+        """Whoever asks was stopped for a while, and has not looked."""
+        self._last = time.monotonic()
+
     def _ask(self) -> None:
         try:
             self._ask_token(self._patience)

@@ -23,7 +23,8 @@ def record_children(path: Path, children: Mapping[str, ProcessStat | None], tabl
     """
     known = {name: {"pid": stat.pid, "start": stat.start} for name, stat in children.items() if stat is not None}
     temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps({"boot": boot_id(), "children": known, "tables": sorted(map(str, tables))}))
+    content = {"boot": boot_id(), "folder": _identity(path), "children": known, "tables": sorted(map(str, tables))}
+    temporary.write_text(json.dumps(content))
     os.replace(temporary, path)
 
 
@@ -71,7 +72,14 @@ def _of_this_boot(record: Path) -> dict[str, Any]:
 
 
 def _read(record: Path) -> dict[str, Any]:
+    """Nothing of a record that was copied with its folder: the processes are the original's."""
     try:
-        return read_object(record)
+        content = read_object(record)
+        return content if content.get("folder") == _identity(record) else {}
     except (OSError, ValueError):
         return {}
+
+
+def _identity(record: Path) -> list[int]:
+    folder = record.parent.stat()
+    return [folder.st_dev, folder.st_ino]

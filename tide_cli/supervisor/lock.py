@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -51,7 +52,6 @@ class StateLock:
         """
         self._path = path
         self._made = False
-        self._facts: dict[str, Any] = {}
         try:
             check_regular(path)
             self._fd = self._open()
@@ -73,8 +73,14 @@ class StateLock:
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
-        with suppress(FileNotFoundError):
+        try:
             return os.open(self._path, flags)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)  # the lock is none the worse for it
         with suppress(FileExistsError):  # made by another one in this very moment
             fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o600)
             self._made = True
@@ -88,34 +94,17 @@ class StateLock:
             return False
 
     def in_place(self) -> bool:
-        """Whether the folder at its path is still the one that is locked: neither removed, moved nor replaced, nor
-        taken by another one. A lock file that was removed is made again; a disk that does not answer is still there."""
+        """Whether the folder at its path is still the one that is locked, by the same file: nothing of it was removed,
+        moved or replaced. A disk that does not answer is still there."""
         try:
-            same = os.path.samestat(os.stat(self._path.parent), self._folder)
-            return same and (self._is_the_file() or self._made_again())
+            return os.path.samestat(os.stat(self._path.parent), self._folder) and self._is_the_file()
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True
 
-    def _made_again(self) -> bool:
-        try:
-            again = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:  # another one was quicker
-            return False
-        try:
-            take_lock(again)
-        except BlockingIOError:
-            os.close(again)
-            return False
-        os.close(self._fd)
-        self._fd, self._made = again, True
-        self.describe(**self._facts)
-        return True
-
     def describe(self, **facts: Any) -> None:
         """Write down who holds the lock, for messages and `tide ps`; a full disk costs the words, not the lock."""
-        self._facts = facts
         with suppress(OSError):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(facts).encode(), 0)

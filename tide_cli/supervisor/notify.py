@@ -73,7 +73,8 @@ class Notifier:
     def _run(self, event: Mapping[str, Any]) -> str | None:
         """What went wrong, None for nothing."""
         assert self._command is not None
-        mark = Mark.of(self._paths.state, NAME)  # so that it is found, should it outlive a killed supervisor
+        # so that it is found, should it outlive a killed supervisor
+        mark = Mark.of(self._paths.state, f"{NAME}-{os.getpid()}")
         environment = {**os.environ, **mark.environment(), **event_variables(event, self._paths)}
         with open_log(self._paths.logs / f"{NAME}.log") as log:
             process = subprocess.Popen(

@@ -184,7 +184,7 @@ class Supervisor:
                     self._carry_out(action)
                 if not (self.core.stopping or self._in_place()):
                     # nobody could reach it any more, and another one may begin in that place
-                    self.stop("its state folder was removed or moved")
+                    self.stop("its state folder was removed, moved or emptied")
                 self._refresh()
         finally:
             self._watchers.close()

@@ -37,6 +37,7 @@ _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may com
 _ASK_EVERY = 10  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _CLOSED_WITHIN = 2.0  # seconds; whoever asks an engine that hangs is not waited for
 _LOOK_EVERY = 1.0  # seconds between two looks at figures and totals
+_SLEPT = 10.0  # seconds; where waiting for a look takes longer, this process was stopped, or the machine
 _DEVICES_EVERY = 2  # of so many looks one is at the devices
 
 
@@ -151,8 +152,7 @@ class Watchers:
 
     def _look(self) -> None:
         looks = 0
-        # in the middle of each second of the wall clock: a look a little early or late is still that second's
-        while not self._closed.wait(_LOOK_EVERY - (time.time() + _LOOK_EVERY / 2) % _LOOK_EVERY):
+        while not self._wait_for_look():
             looks += 1
             if totals := spool_totals(self._paths.spool):
                 self._post(Totals(totals))
@@ -171,6 +171,15 @@ class Watchers:
             for log in self._paths.logs.glob("*.log"):
                 bound_log(log)
         self._looker.close()
+
+    def _wait_for_look(self) -> bool:
+        """Whether it is closed meanwhile."""
+        begun = time.monotonic()
+        # in the middle of each second of the wall clock: a look a little early or late is still that second's
+        closed = self._closed.wait(_LOOK_EVERY - (time.time() + _LOOK_EVERY / 2) % _LOOK_EVERY)
+        if self._watched and time.monotonic() - begun > _SLEPT:
+            self._watched.heartbeat.slept()
+        return closed
 
     def _ask_plugin(self, watched: _Watched) -> None:
         """What the plugin reports of capture and speculation."""

@@ -1,7 +1,8 @@
 """Requests that SGLang takes and that end its scheduler, and with it every other request: refused before.
 
 An empty prompt is computed, a token id that the vocabulary does not have is looked up in the embedding, and more
-alternatives than it has tokens make `torch.topk` raise (SGLang 0.5.23). A test says when SGLang refuses them itself.
+alternatives than it has tokens make `torch.topk` raise (SGLang 0.5.23). One that asks for n answers becomes n requests,
+which go on when the client has gone. A test says when SGLang refuses them itself.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from tide_cli.engine import hook_points as points
 
+_MOST_ANSWERS = 128  # to one prompt, as in OpenAI's API
+
 
 def install() -> None:
     """For every process of an engine; the one that takes requests up uses it."""
     HookRegistry.register(points.REQUEST_CHECK.target, after_check, HookType.AFTER)
+    HookRegistry.register(points.REQUEST_COUNT.target, after_count, HookType.AFTER)
 
 
 def after_check(result, manager, obj, input_ids):
@@ -26,4 +30,12 @@ def after_check(result, manager, obj, input_ids):
     asked = getattr(obj, "top_logprobs_num", None) or 0  # requests for embeddings have none
     if not 0 <= asked <= tokens:
         raise ValueError(f"{asked} alternatives of a token are asked for (top_logprobs); there are {tokens} tokens")
+    return result
+
+
+def after_count(result, obj):
+    """Before the request is multiplied. Raises ValueError, as above."""
+    asked = obj.parallel_sample_num
+    if not (isinstance(asked, int) and 1 <= asked <= _MOST_ANSWERS):
+        raise ValueError(f"n must be in [1, {_MOST_ANSWERS}], it is {asked}")
     return result
