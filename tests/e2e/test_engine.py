@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import threading
@@ -367,6 +368,9 @@ def test_requests_that_would_end_the_scheduler_are_refused(appliance: Appliance)
         assert appliance.http.post("/generate", json=plain | body).status_code == (200 if good else 400), body
     for asked, status in ((10**6, 400), (3, 200)):
         answer = appliance.http.post("/v1/chat/completions", json=chat | {"top_logprobs": asked})
+        assert answer.status_code == status, answer.text
+    for stream, (asked, status) in itertools.product((False, True), ((10**9, 400), (2, 200))):
+        answer = appliance.http.post("/v1/chat/completions", json=chat | {"n": asked, "stream": stream})
         assert answer.status_code == status, answer.text
 
 
