@@ -13,13 +13,14 @@ import check_pool
 import check_swap
 import pytest
 import torch
-from gpu_device import CpuDevice
+from gpu_device import CloneStaging, CpuDevice
 from gpu_draft import ServedDraft
 from gpu_loop import LoopSize
 from gpu_main import small_target
 from gpu_rows import write_rows, wrong_rows
+from torch import Tensor
 
-from tide_cli.engine.plugin.staging import Staging
+from tide_cli.engine.plugin.staging import HostCopy, Staging
 
 HERE = Path(__file__).parent
 SIZE = LoopSize(hidden=64, requests=3, prompt=20, output=24, round_ms=0.0)
@@ -94,6 +95,19 @@ def test_states_that_are_handed_over_without_a_copy_are_found_torn(tmp_path: Pat
 
     figures, faults = check_capture.run(Careless(), SIZE, AMOUNT, tmp_path)
     assert figures["torn_rows"] > 0
+    assert any("not what they ought to be" in fault for fault in faults)
+
+
+def test_a_prefill_whose_last_states_are_handed_over_without_a_copy_is_found_torn(tmp_path: Path) -> None:
+    class Careless(CpuDevice):
+        def staging(self) -> Staging:
+            return CarelessOfPrefills()
+
+    class CarelessOfPrefills(CloneStaging):
+        def copy(self, **tensors: Tensor | None) -> HostCopy:
+            return (super() if tensors["accept_lens"] is not None else Staging()).copy(**tensors)
+
+    _, faults = check_capture.run(Careless(), SIZE, AMOUNT, tmp_path)
     assert any("not what they ought to be" in fault for fault in faults)
 
 
