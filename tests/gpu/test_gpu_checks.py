@@ -11,6 +11,7 @@ from pathlib import Path
 import check_capture
 import check_pool
 import check_swap
+import check_training
 import pytest
 import torch
 from gpu_device import CloneStaging, CpuDevice
@@ -72,6 +73,7 @@ def test_with_everything_installed_the_step_is_taken_from_the_spool(tmp_path: Pa
     assert code == 0
     assert training["samples_from"] == "the product's spool"
     assert training["batches"][0]["tokens"] == 32
+    assert "walk_ms" in training
 
 
 def test_rows_know_their_place() -> None:
@@ -86,6 +88,13 @@ def test_rows_know_their_place() -> None:
     torn = aux.clone().view(torch.int16)
     torn[1, 20:] = torn[2, 20:]
     assert wrong_rows(torn.view(torch.bfloat16)[:3], final[:3], 7, range(30, 33)) == 1
+
+
+def test_more_memory_than_planned_is_a_fault() -> None:
+    figures: dict[str, object] = {}
+    assert check_training._against_the_plan("walk", 150, 200, figures) == []
+    assert figures == {"walk_peak_bytes": 150, "walk_of_the_plan": 0.75}
+    assert check_training._against_the_plan("steps", 250, 200, figures) == ["the steps took 25.0% more than planned"]
 
 
 def test_states_that_are_handed_over_without_a_copy_are_found_torn(tmp_path: Path) -> None:
