@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tide_cli.engine.contract_report import report
-from tide_cli.engine.contracts import CONTRACTS
+from tide_cli.engine.contract_report import _moved, report
+from tide_cli.engine.contracts import CONTRACTS, Contract
 from tide_cli.engine.hook_points import SGLANG_VERSION
 from tide_cli.engine.sglang_source import SglangSource
 from tide_cli.errors import TideError, UsageError
@@ -71,6 +71,16 @@ MUTATIONS = {
         [(r"output\.last_hidden_states\[", "output.final_states[")],
         {("CUDA graphs", "DecodeCudaGraphRunner.execute")},
     ),
+    "a replayed prefill loses the last states": (
+        "srt/model_executor/runner/prefill_cuda_graph_runner.py",
+        [(r"output\.last_hidden_states\[", "output.final_states[")],
+        {("CUDA graphs", "PrefillCudaGraphRunner._trim_logits_output")},
+    ),
+    "a prefill's outputs stay in the pool of the graphs": (
+        "srt/model_executor/runner_backend/breakable_cuda_graph_backend.py",
+        [(r"self\._copy_output_to_buffer\(out, buffer, out_rows\)", "buffer = out")],
+        {("CUDA graphs", "BreakableCudaGraphBackend.capture_one")},
+    ),
     "the policy is no longer asked": (
         "srt/speculative/adaptive_runtime_state.py",
         [(r"self\.params\.get_steps_for_batch\(batch_size\)", "self.params.steps")],
@@ -121,6 +131,36 @@ def test_what_has_moved_is_named_and_nothing_else(tmp_path: Path, case: str) -> 
     file, edits, expected = MUTATIONS[case]
     findings = report(mutated(tmp_path, file, edits))
     assert {(finding.topic, finding.what) for finding in findings if finding.moved} == expected
+
+
+class Without(SglangSource):
+    """The installed SGLang, where no definition says or has one thing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(INSTALLED.package)
+        self._what = what
+
+    def text(self, name: str) -> str:
+        return super().text(name).replace(self._what, "")
+
+    def attributes(self, name: str) -> set[str]:
+        return super().attributes(name) - {self._what}
+
+
+@pytest.mark.parametrize(
+    "contract", [pytest.param(one, id=one.where) for contracts in CONTRACTS.values() for one in contracts]
+)
+def test_no_contract_holds_without_any_one_thing_that_it_names(contract: Contract) -> None:
+    assert contract.says or contract.has
+    for named in contract.says + contract.has:
+        assert named in (_moved(Without(named), contract) or "")
+
+
+def test_nothing_holds_where_all_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "sglang").mkdir()
+    findings = report(SglangSource(tmp_path / "sglang"))
+    assert [(finding.topic, finding.what) for finding in findings if not finding.moved] == []
+    assert len(findings) == len(report(INSTALLED))
 
 
 def test_every_endpoint_that_is_asked_for_is_in_the_contracts() -> None:

@@ -54,12 +54,11 @@ def publish(store: DraftStore, folder: Path, tensors: dict[str, Tensor]) -> int:
 OLD, NEW = list(range(12)), [0, 1, 2, 3, 20, 21, 22, 23, 28, 29, 30, 31]
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> SimpleNamespace:
-    """v0000 is served; v0001 has another vocabulary."""
-    store, made = DraftStore(tmp_path / "drafts"), [tensors_for(0, OLD), tensors_for(1, NEW)]
+def an_engine(root: Path, **how: object) -> SimpleNamespace:
+    """v0000 is served; v0001 has another vocabulary. how: of its DraftSwap."""
+    store, made = DraftStore(root / "drafts"), [tensors_for(0, OLD), tensors_for(1, NEW)]
     for number, tensors in enumerate(made):
-        publish(store, tmp_path / f"made{number}", tensors)
+        publish(store, root / f"made{number}", tensors)
     model = Model()
     model.load_weights(made[0].items())
     worker = SimpleNamespace(
@@ -67,8 +66,25 @@ def engine(tmp_path: Path) -> SimpleNamespace:
             draft_runner=SimpleNamespace(model=model), hot_token_id=vocabulary_ids(made[0]["d2t"])
         )
     )
-    swap = DraftSwap(worker, SimpleNamespace(served_version=0, drafts=store.root))
-    return SimpleNamespace(swap=swap, model=model, worker=worker.draft_worker, store=store, made=made, root=tmp_path)
+    swap = DraftSwap(worker, SimpleNamespace(served_version=0, drafts=store.root), **how)
+    return SimpleNamespace(swap=swap, model=model, worker=worker.draft_worker, store=store, made=made, root=root)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SimpleNamespace:
+    return an_engine(tmp_path)
+
+
+def fail_half_way(engine: SimpleNamespace) -> None:
+    """The next copy does, and none after it."""
+    real = engine.model.load_weights
+
+    def fails(weights) -> None:
+        engine.model.load_weights = real
+        real(list(weights)[:4])  # some are written
+        raise RuntimeError("the device is gone")
+
+    engine.model.load_weights = fails
 
 
 def ask(engine: SimpleNamespace, version: int) -> None:
@@ -167,14 +183,7 @@ def test_a_map_that_cannot_be_is_refused_before_a_byte_is_written(
 
 
 def test_a_copy_that_fails_half_way_puts_everything_back(engine: SimpleNamespace) -> None:
-    real = engine.model.load_weights
-
-    def fails(weights) -> None:
-        engine.model.load_weights = real
-        real(list(weights)[:4])  # some are written
-        raise RuntimeError("the device is gone")
-
-    engine.model.load_weights = fails
+    fail_half_way(engine)
     ask(engine, 1)
     assert "the device is gone" in engine.swap.state()["refusal"]
     assert_served(engine, 0)

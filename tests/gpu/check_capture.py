@@ -101,6 +101,7 @@ def _no_wait(device: Device, loop: ForwardLoop, amount: Amount, folder: Path) ->
     loop.capture = start_capture(VerifyingWriter(), staging, folder)
     loop.run(50)  # memory of every size is there
     device.synchronize()
+    loop.restart()  # so that the rounds begin with a prefill
     drain(loop.capture)
     torch.cuda.set_sync_debug_mode("error")  # any call of torch that waits raises
     try:

@@ -1,4 +1,4 @@
-"""Optimiser steps of a full-size draft from a synthetic spool: their memory against the plan, and tokens a second.
+"""Optimiser steps of a full-size draft from a synthetic spool, and the gate's walk: memory against the plan, and speed.
 
 Everything is the product's: the target's embedding and head are read from its checkpoint
 (tide_cli/training/target_weights.py), samples go through the spool and `collate`, the step is DraftTrainer's. The draft
@@ -30,7 +30,7 @@ from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.targets.shape import TargetShape
 from tide_cli.training.batches import collate
 from tide_cli.training.config import TrainingConfig
-from tide_cli.training.draft_model import write_draft
+from tide_cli.training.draft_model import load_draft, write_draft
 from tide_cli.training.target_weights import TargetWeights
 
 
@@ -85,15 +85,37 @@ def run(device: Device, target: TargetShape, amount: Amount, folder: Path) -> tu
             faults.append("the loss is not a number")
     if any(torch.equal(trainer.masters()[name].cpu(), tensor) for name, tensor in before.items()):
         faults.append("the weights have not changed")
-    if peak := memory.peak():
-        figures |= {"peak_bytes": peak, "of_the_plan": round(peak / planned, 3)}
-        if peak > planned:
-            faults.append(f"the steps took {peak / planned - 1:.1%} more than planned")
+    faults += _against_the_plan("steps", memory.peak(), planned, figures)
+    figures["walk_ms"] = _walk_ms(device, trainer, max(batches, key=lambda samples: samples[0].info.tokens)[0], amount)
+    faults += _against_the_plan("walk", memory.peak(), planned, figures)
     places = [parameter.data_ptr() for parameter in trainer.draft.parameters()]
-    trainer.restart_from(tensors)
+    trainer.restart_from(tensors)  # while the moments of before are there
+    faults += _against_the_plan("restart", memory.peak(), planned, figures)
     if places != [parameter.data_ptr() for parameter in trainer.draft.parameters()]:
         faults.append("going back to a draft moved its tensors")
     return figures, faults
+
+
+def _against_the_plan(what: str, peak: int | None, planned: int, figures: dict[str, object]) -> list[str]:
+    """Notes the peak of a part, and says where it is a fault."""
+    if peak is None:
+        return []
+    figures |= {f"{what}_peak_bytes": peak, f"{what}_of_the_plan": round(peak / planned, 3)}
+    return [f"the {what} took {peak / planned - 1:.1%} more than planned"] if peak > planned else []
+
+
+def _walk_ms(device: Device, trainer, sample: Sample, amount: Amount) -> float:
+    """Of the gate over one sample, after one that is not timed. As in judge: with copies of the masters beside it."""
+    from tide_cli.training.walk import walk
+
+    tensors = trainer.tensors()
+    load_draft(trainer.walker, tensors)
+    walk(trainer.walker, sample, amount.depths)
+    device.synchronize()
+    begun = time.perf_counter()
+    walk(trainer.walker, sample, amount.depths)
+    device.synchronize()
+    return round((time.perf_counter() - begun) * 1e3, 1)
 
 
 class _Memory:

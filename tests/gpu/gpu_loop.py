@@ -10,8 +10,10 @@ What mirrors what, in SGLang 0.5.23 (paths below sglang/srt):
                         inputs, the graph is replayed, eagle_sample (speculative/eagle_utils.py) gives
                         accept_lens and new_seq_lens as new tensors, and verify returns: there TIDE's around_verify
                         calls after_forward. The draft's graph comes after that
-    _prefill            _forward_prefill_batch of the same file, without a graph; TIDE's around_forward calls
-                        after_forward when the round is over
+    _prefill            _forward_prefill_batch of the same file; TIDE's around_forward calls after_forward when the
+                        round is over. A prefill is a graph as well: the logits processor behind it joins the aux
+                        states anew, and the last states are a part of one buffer, which the next prefill overwrites
+                        (model_executor/runner_backend/breakable_cuda_graph_backend.py, capture_one)
     the graphs          the target's gives hidden_states [rows, 3H] and last_hidden_states [rows, H] bfloat16, the
                         draft's is captured before it, as for every number of steps but the first
                         (eagle_worker_v2.py, build_adaptive_runtime_state)
@@ -156,6 +158,8 @@ class ForwardLoop:
         self.finished: dict[str, int] = {}
         self._next = 1
         self._slots: list[Slot | None] = []
+        rows = size.requests * size.prompt
+        self._prefilled = torch.empty(rows, size.hidden, dtype=torch.bfloat16, device=device.place)
         self.restart()
 
     def restart(self) -> None:
@@ -199,6 +203,7 @@ class ForwardLoop:
         requests = device_numbers[:, None].expand(-1, size.prompt).flatten()
         positions = torch.arange(size.prompt, dtype=torch.int32, device=self.device.place).repeat(len(started))
         aux, final = write_rows(requests, positions, torch.zeros_like(positions), size.hidden)
+        final = self._prefilled[: len(final)].copy_(final)
         chosen = self.device.upload(places, torch.int64)
         self.requests = self.requests.index_copy(0, chosen, device_numbers)
         self.seq_lens = self.seq_lens.index_fill(0, chosen, size.prompt)

@@ -2,7 +2,8 @@
 
     capture    the plugin's staging and capture beside a loop that replays CUDA graphs
     pool       two graphs in one memory pool: when the target's states may be taken
-    training   optimiser steps of the gpt-oss-120b draft, memory against the plan (needs specforge and transformers)
+    training   optimiser steps and walks of the gpt-oss-120b draft, memory against the plan (needs specforge and
+               transformers)
     swap       the draft's weights replaced under a captured graph, and the pause
 
 Prints one JSON line for each check, a summary as the last one, and a table on stderr. Exit code 0: all is well, or

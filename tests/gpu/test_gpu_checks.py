@@ -11,15 +11,17 @@ from pathlib import Path
 import check_capture
 import check_pool
 import check_swap
+import check_training
 import pytest
 import torch
-from gpu_device import CpuDevice
+from gpu_device import CloneStaging, CpuDevice
 from gpu_draft import ServedDraft
 from gpu_loop import LoopSize
 from gpu_main import small_target
 from gpu_rows import write_rows, wrong_rows
+from torch import Tensor
 
-from tide_cli.engine.plugin.staging import Staging
+from tide_cli.engine.plugin.staging import HostCopy, Staging
 
 HERE = Path(__file__).parent
 SIZE = LoopSize(hidden=64, requests=3, prompt=20, output=24, round_ms=0.0)
@@ -71,6 +73,7 @@ def test_with_everything_installed_the_step_is_taken_from_the_spool(tmp_path: Pa
     assert code == 0
     assert training["samples_from"] == "the product's spool"
     assert training["batches"][0]["tokens"] == 32
+    assert "walk_ms" in training
 
 
 def test_rows_know_their_place() -> None:
@@ -87,6 +90,13 @@ def test_rows_know_their_place() -> None:
     assert wrong_rows(torn.view(torch.bfloat16)[:3], final[:3], 7, range(30, 33)) == 1
 
 
+def test_more_memory_than_planned_is_a_fault() -> None:
+    figures: dict[str, object] = {}
+    assert check_training._against_the_plan("walk", 150, 200, figures) == []
+    assert figures == {"walk_peak_bytes": 150, "walk_of_the_plan": 0.75}
+    assert check_training._against_the_plan("steps", 250, 200, figures) == ["the steps took 25.0% more than planned"]
+
+
 def test_states_that_are_handed_over_without_a_copy_are_found_torn(tmp_path: Path) -> None:
     class Careless(CpuDevice):
         def staging(self) -> Staging:
@@ -94,6 +104,19 @@ def test_states_that_are_handed_over_without_a_copy_are_found_torn(tmp_path: Pat
 
     figures, faults = check_capture.run(Careless(), SIZE, AMOUNT, tmp_path)
     assert figures["torn_rows"] > 0
+    assert any("not what they ought to be" in fault for fault in faults)
+
+
+def test_a_prefill_whose_last_states_are_handed_over_without_a_copy_is_found_torn(tmp_path: Path) -> None:
+    class Careless(CpuDevice):
+        def staging(self) -> Staging:
+            return CarelessOfPrefills()
+
+    class CarelessOfPrefills(CloneStaging):
+        def copy(self, **tensors: Tensor | None) -> HostCopy:
+            return (super() if tensors["accept_lens"] is not None else Staging()).copy(**tensors)
+
+    _, faults = check_capture.run(Careless(), SIZE, AMOUNT, tmp_path)
     assert any("not what they ought to be" in fault for fault in faults)
 
 

@@ -19,6 +19,8 @@ _HTTP = f"{_SRT}.entrypoints.http_server"
 _PROTOCOL = f"{_SRT}.entrypoints.openai.protocol"
 _RUNNER = f"{_SRT}.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner"
 _GRAPHS = f"{_SRT}.model_executor.runner_backend.full_cuda_graph_backend.FullCudaGraphBackend"
+_PREFILL_RUNNER = f"{_SRT}.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner"
+_PREFILL_GRAPHS = f"{_SRT}.model_executor.runner_backend.breakable_cuda_graph_backend.BreakableCudaGraphBackend"
 _DRAFT_GRAPHS = f"{_SRT}.speculative.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner"
 _DRAFT_MODEL = f"{_SRT}.models.llama_eagle3.LlamaForCausalLMEagle3"
 _HOOKS = f"{_SRT}.plugins.hook_registry.HookRegistry"
@@ -188,6 +190,17 @@ CONTRACTS: dict[str, tuple[Contract, ...]] = {
                  ("self._outputs[shape_key] = out",)),
         Contract(f"{_GRAPHS}.replay", "a replay overwrites them: they are copied before",
                  ("return self._outputs[shape_key]",)),
+        Contract(f"{_SRT}.model_executor.cuda_graph_config.default_prefill_backend", "on CUDA a prefill is a graph",
+                 ("return Backend.BREAKABLE if is_cuda()",)),
+        Contract(f"{_PREFILL_GRAPHS}.capture_one",
+                 "a prefill's last states lie in a buffer of the target's own: the draft's prefill spares them",
+                 ("self._shared_output_buffer = self._alloc_full_buffer(", "with graph_pool_capture_scope(),",
+                  "self._copy_output_to_buffer(out, buffer, out_rows)")),
+        Contract(f"{_PREFILL_RUNNER}._execute_body_capture", "a prefill's aux states are joined after the graph, anew",
+                 ("return self.model_runner.model.forward(",)),
+        Contract(f"{_PREFILL_RUNNER}._trim_logits_output", "a prefill's states, without the rows that fill it up",
+                 ("hidden_states=output.hidden_states[:self.raw_num_tokens]",
+                  "last_hidden_states=output.last_hidden_states[:self.raw_num_tokens]")),
         Contract(f"{_DRAFT_GRAPHS}.capture_one_shape",
                  "the draft's graph holds its weights and its map",
                  ("self.eagle_worker.draft_forward(forward_batch)",)),

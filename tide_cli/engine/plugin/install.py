@@ -12,6 +12,7 @@ from tide_cli.engine.plugin import plain_round, speculation
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.captured import ForwardBatch
 from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.ranks import on_all_ranks
 from tide_cli.engine.plugin.swap import DraftSwap
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class _Parts:
 
     def after_worker_init(self, result, worker, *args, **kwargs):
         _require_applied()
-        self.swap = DraftSwap(worker, self.config)
+        self.swap = DraftSwap(worker, self.config, everywhere=on_all_ranks)
         self.speculation = speculation.install(worker, self.config, self.swap.version)
         if self.config.capture:
             # before any CUDA graph is captured: the graph must produce the last hidden states too

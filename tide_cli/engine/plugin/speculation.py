@@ -30,6 +30,7 @@ from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.deferral import DeferredExtend
 from tide_cli.engine.plugin.profile import Conditions, processor_name
+from tide_cli.engine.plugin.ranks import agreed
 from tide_cli.engine.plugin.round_clock import RoundClock
 
 
@@ -81,7 +82,8 @@ class SpeculationControl:
     def get_steps_for_batch(self, batch_size: int) -> int:
         """At the start of every decode round."""
         self.clock.end_round()
-        steps = _agreed(self._next_steps(batch_size))
+        # clocks differ, and ranks with different shapes would wait for each other
+        steps = agreed(self._next_steps(batch_size))
         if not self.clock.measuring:  # a measurement's own requests are no traffic
             self._batch = batch_size
             self._rounds[steps] += 1
@@ -251,13 +253,3 @@ def _conditions(worker, config: EngineConfig) -> Conditions:
         device = f"{processor_name()} x{torch.get_num_threads()}"
     dtype = str(worker.target_worker.model_runner.dtype).removeprefix("torch.")
     return Conditions(config.target, device, dtype, sglang.__version__)
-
-
-def _agreed(steps: int) -> int:
-    """Rank 0's number on every rank: clocks differ, and ranks with different shapes would wait for each other."""
-    if get_parallel().tp_size == 1:
-        return steps
-    group = get_parallel().tp_group
-    told = torch.tensor([steps])
-    torch.distributed.broadcast(told, src=group.ranks[0], group=group.cpu_group)
-    return int(told)

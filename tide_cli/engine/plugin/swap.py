@@ -8,6 +8,9 @@ copy is written in place, together with the head whose rows it names, since CUDA
 proposed before a change of map and not yet verified is read with the new one: one round's proposals miss. Output stays
 exact: the target verifies.
 
+Ranks that served different drafts would propose different tokens and verify each its own: all ranks take a version, or
+none does.
+
 What a draft has cached of a prompt is of no use to another one, and live figures of the new draft would rest on the old
 one's states for as long as a common system prompt stays in use. Each version therefore has a prefix cache of its own:
 after a swap a prefix is computed once more. Requests that run through a swap keep what they have.
@@ -18,6 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -28,12 +32,15 @@ from tide_cli.errors import TideError
 
 logger = logging.getLogger(__name__)
 
+_ELSEWHERE = "another rank of the engine, whose log says why,"
+
 
 class DraftSwap:
-    """The served draft of one scheduler process."""
+    """The served draft of one scheduler process. everywhere: tells whether something is so on all ranks."""
 
-    def __init__(self, worker, config: EngineConfig) -> None:
+    def __init__(self, worker, config: EngineConfig, *, everywhere: Callable[[bool], bool] = bool) -> None:
         self.version = config.served_version
+        self._everywhere = everywhere
         self._worker = worker
         self._store = DraftStore(config.drafts)
         self._expected = {
@@ -87,16 +94,18 @@ class DraftSwap:
             self._prepared = (version, tensors)
 
     def _validate(self, key: str, value: float) -> None:
-        self._validated, self._refusal = None, None
+        self._validated = self._refusal = problem = None
         prepared, self._prepared = self._prepared, None
         try:
             version = int(value)
             self._validated = prepared if prepared and prepared[0] == version else (version, self._read(version))
         except Exception as error:  # an exception that leaves a handler ends the server
+            problem = _words(error)
+        if not self._everywhere(problem is None):
             from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
 
-            self._refusal = _words(error)
-            raise UpdateRejected(f"{key}={value} refused: {self._refusal}") from None
+            self._validated, self._refusal = None, problem or f"{_ELSEWHERE} refused it"
+            raise UpdateRejected(f"{key}={value} refused: {self._refusal}")
 
     def _read(self, version: int) -> dict[str, torch.Tensor]:
         """The tensors of `version`, checked; TideError says what is wrong with them."""
@@ -111,13 +120,15 @@ class DraftSwap:
 
     def _apply(self, key: str, value: float) -> None:
         version, tensors = self._validated
-        self._validated = None
+        self._validated = problem = None
         started = time.monotonic()
         try:
             self._load(tensors)
         except Exception as error:
             logger.exception("tide: swap to %s failed; putting %s back", version_name(version), self.version)
-            self._refusal = repr(error)
+            problem = repr(error)
+        if not self._everywhere(problem is None):
+            self._refusal = problem or f"{_ELSEWHERE} could not take it"
             self._load(read_draft(self._store.path(self.version)))
             return
         self.version = version

@@ -1,0 +1,75 @@
+"""Ranks of one engine take the same number of draft steps and the same draft, whatever befalls one of them alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch.multiprocessing
+from test_swap import an_engine, ask, assert_served, fail_half_way
+
+
+def rank(number: int, folder: str, name: str) -> None:
+    """One process: what `name` finds there is written into `folder`."""
+    import torch.distributed as dist
+    from sglang.srt.runtime_context import get_parallel
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=number, world_size=2)
+    group = SimpleNamespace(ranks=[0, 1], cpu_group=dist.group.WORLD)
+    with get_parallel().override(tp_rank=number, tp_size=2, tp_group=group):
+        found = globals()[name](number, Path(folder, f"files-{number}"))
+    Path(folder, str(number)).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def on_both(folder: Path, what) -> list:
+    torch.multiprocessing.spawn(rank, (str(folder), what.__name__), nprocs=2)
+    return [json.loads((folder / name).read_text()) for name in "01"]
+
+
+def steps_taken(number: int, folder: Path) -> list[int]:
+    from tide_cli.engine.plugin.ranks import agreed
+
+    return [agreed(steps) for steps in ([0, 3, 1] if number == 0 else [2, 2, 2])]
+
+
+def drafts_served(number: int, folder: Path) -> list[str | None]:
+    """Why each of three swaps was refused: rank 1 cannot read the draft, cannot take it, and then can."""
+    from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
+
+    from tide_cli.engine.plugin.ranks import on_all_ranks
+
+    folder.mkdir()
+    engine = an_engine(folder, everywhere=on_all_ranks)
+    weights = engine.store.path(1) / "model.safetensors"
+    hidden = weights.with_suffix(".hidden")
+    refusals = []
+    if number == 1:
+        weights.rename(hidden)
+    try:
+        ask(engine, 1)
+    except UpdateRejected:
+        refusals.append(engine.swap.state()["refusal"])
+    assert_served(engine, 0)
+    if number == 1:
+        hidden.rename(weights)
+        fail_half_way(engine)
+    ask(engine, 1)
+    refusals.append(engine.swap.state()["refusal"])
+    assert_served(engine, 0)
+    ask(engine, 1)
+    assert_served(engine, 1)
+    return [*refusals, engine.swap.state()["refusal"]]
+
+
+def test_every_rank_takes_the_first_ones_number(tmp_path: Path) -> None:
+    assert on_both(tmp_path, steps_taken) == [[0, 3, 1]] * 2
+
+
+def test_a_draft_is_served_by_all_ranks_or_by_none(tmp_path: Path) -> None:
+    first, second = on_both(tmp_path, drafts_served)
+    assert [words and "another rank" in words for words in first] == [True, True, None]
+    assert "model.safetensors" in second[0]
+    assert "the device is gone" in second[1]
+    assert second[2] is None

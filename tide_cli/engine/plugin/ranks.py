@@ -1,0 +1,26 @@
+"""What the ranks of one engine decide together. For the scheduler's thread: every rank gets the same requests and the
+same rounds in the same order, so each of these calls, which wait for all ranks, meets its like."""
+
+from __future__ import annotations
+
+import torch
+from sglang.srt.runtime_context import get_parallel
+
+
+def agreed(number: int) -> int:
+    """Rank 0's number, on every rank."""
+    if get_parallel().tp_size == 1:
+        return number
+    group = get_parallel().tp_group
+    told = torch.tensor([number])
+    torch.distributed.broadcast(told, src=group.ranks[0], group=group.cpu_group)
+    return int(told)
+
+
+def on_all_ranks(well: bool) -> bool:
+    """Whether it is so on each of them."""
+    if get_parallel().tp_size == 1:
+        return well
+    told = torch.tensor([well], dtype=torch.int32)
+    torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MIN, group=get_parallel().tp_group.cpu_group)
+    return bool(told)
