@@ -138,10 +138,25 @@ def test_profile(appliance: ScriptedAppliance) -> None:
     where = ("--state-dir", appliance.paths.state)
     first = json.loads(tide("profile", "--json", *where).stdout)
     assert first["requests"] >= 1 + 3 + 3  # the first token, and batches of 1, 2 and 4 at the start and now
-    shown = tide("profile", *where).stdout.splitlines()
+    assert first["unmeasured"] == [2, 4]
+    answer = tide("profile", *where)
+    assert "not measured at batch size 2, 4: there are no figures" in answer.stderr
+    assert "`tide profile --state-dir" in answer.stderr
+    assert "meanwhile" not in answer.stderr
+    shown = answer.stdout.splitlines()
     assert shown[0] == "target tiny, device script, dtype float32, sglang 0"
     assert shown[2].split() == ["1", "0", "50.00", "-", "40.00", "-", "1.000"]
     assert shown[3].split() == ["1", "1", "62.50", "10.00", "40.00", "5.00", "0.800"]
     assert shown[-1] == f"kept in {first['file']}"
+
+    appliance.store_samples(held_out=4, tokens=20)
+    (appliance.folder / "hold").touch()
+    (appliance.folder / "metrics").write_text('sglang:num_running_reqs{model="tiny"} 3\n')
+    appliance.until(lambda status: status["load"]["running"] == 3)
+    assert tide("train", "now", *where).returncode == 0
+    answer = tide("profile", *where)
+    assert answer.returncode == 0
+    assert "3 requests and a training cycle ran meanwhile" in answer.stderr
+    assert "`tide train pause --state-dir" in answer.stderr
     tide("down", *where)
     assert tide("profile", *where).returncode == 3

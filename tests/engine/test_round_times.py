@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,18 @@ def test_a_profile_is_kept_for_its_conditions(tmp_path) -> None:
     assert load_profile(tmp_path / "profiles", CONDITIONS, most_steps=4) is None
     other = Conditions("some-target", "some processor x2", "float32", "0.5.23")
     assert load_profile(tmp_path / "profiles", other, most_steps=3) is None
+
+
+def test_figures_are_kept_of_as_many_steps_alone() -> None:
+    few, many = measured(most_steps=1), measured(most_steps=3)
+    assert few is not None
+    assert many is not None
+    lacks = replace(few, cells={key: seconds for key, seconds in few.cells.items() if key[0] == 4})
+    assert lacks.over(many).kept == (1, 2, 8)
+    assert {steps for _, steps in lacks.over(many).cells} == {0, 1}
+    lacks = replace(many, cells={key: seconds for key, seconds in many.cells.items() if key[0] == 4})
+    assert lacks.over(few) is lacks
+    assert lacks.over(None) is lacks
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"rounds": [], "measured": 1, "conditions": {}}'])

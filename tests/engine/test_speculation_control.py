@@ -83,6 +83,26 @@ def test_a_measurement_sees_what_rounds_cost(tmp_path: Path, lag: int) -> None:
     assert engine.control.state()["acceptance"] == [0.5, 0.5, 0.5]  # TIDE's own requests say nothing about traffic
 
 
+def test_batch_sizes_without_rounds_keep_their_former_figures(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    engine.measure()
+    engine.costs = DEAR
+    engine.control.clock.measure(1)
+    for _ in range(40):
+        engine.round(6)
+    engine.control.clock.measure(0)
+    kept = load_profile(tmp_path / "profiles", CONDITIONS, most_steps=3)
+    assert kept is not None
+    assert kept.kept == (1, 2, 4, 8)
+    assert kept.cells[4, 2] == pytest.approx(CHEAP[2] * 1.4)
+    assert kept.cells[6, 2] == pytest.approx(DEAR[2] * 1.6)
+    assert engine.control.clock.times is not None
+    assert engine.control.clock.times.cells == kept.cells
+    engine.measure()
+    assert engine.control.state()["profile"]["kept"] == []
+    assert {row["batch"] for row in engine.control.state()["profile"]["rounds"]} == {1, 2, 4, 8}
+
+
 @pytest.mark.parametrize(
     ("rate", "costs", "steps"), [(0.7, CHEAP, 3), (0.02, CHEAP, 0), (0.7, DEAR, 0), (0.05, DEAR, 0)]
 )

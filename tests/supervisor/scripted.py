@@ -43,6 +43,7 @@ SPECULATION = {
 PROFILE = {
     "conditions": {"target": "tiny", "device": "script", "dtype": "float32", "sglang": "0"},
     "measured": 1.0,
+    "kept": [],
     "file": "/somewhere/profiles/0123456789abcdef.json",
     "rounds": [
         {"batch": 1, "steps": 0, "seconds": 0.05, "verify": 0.04},
@@ -111,7 +112,7 @@ class Engine(BaseHTTPRequestHandler):
                 Engine.version = asked.get("tide_draft", Engine.version)
                 Engine.prepared = asked.get("tide_prepare", Engine.prepared)
             if asked.get("tide_profile") == 0:
-                Engine.profile = PROFILE | {"requests": Engine.requests}
+                Engine.profile = PROFILE | {"requests": Engine.requests, "measured": float(Engine.requests)}
         Engine.requests += self.path == "/generate"
         while self.path == "/generate" and (self.folder / "mute").exists():
             time.sleep(0.05)

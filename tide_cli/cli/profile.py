@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tide_cli.cli.app import app
-from tide_cli.cli.output import print_json, print_table
+from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError, reason
+from tide_cli.printable import many
 from tide_cli.supervisor.control_client import ask
 
 _PARTS = ("draft", "verify", "extend")
@@ -18,19 +19,22 @@ def profile(state_dir: StateDir = None, config: Config = None, json: Json = Fals
     """Measure what a decode round costs.
 
     By batch size and draft steps; `--speculation auto` goes by it from now on, and `tide simulate --profile` by its
-    file.
+    file. Best without traffic and while no training cycle runs; batch sizes that other requests leave no rounds to keep
+    their former figures, and a warning says so.
     """
     import httpx
 
     from tide_cli.engine.client import EngineClient
 
-    status = ask(appliance_paths(state_dir, config).socket, "GET", "/v1/status")
+    paths = appliance_paths(state_dir, config)
+    status = ask(paths.socket, "GET", "/v1/status")
     if status["state"] not in ("READY", "DEGRADED"):
         raise TideError(f"the engine is not ready ({status['state']})", remedy="try again when `tide ps` says READY")
     address = httpx.URL(status["address"])
     engine = EngineClient(address.host, address.port or 80, timeout=120.0)
     try:
         measured = engine.measure()
+        doubts = _doubts(measured, status, ask(paths.socket, "GET", "/v1/status"))
     except httpx.HTTPError as error:
         raise TideError("the engine did not answer", why=reason(error), remedy="`tide status`") from None
     finally:
@@ -39,6 +43,8 @@ def profile(state_dir: StateDir = None, config: Config = None, json: Json = Fals
         print_json(measured)
     else:
         _print(measured)
+    if doubts:
+        complain(doubts)
 
 
 def _print(measured: dict[str, Any]) -> None:
@@ -49,6 +55,21 @@ def _print(measured: dict[str, Any]) -> None:
     plain = {row["batch"]: row["seconds"] for row in measured["rounds"] if row["steps"] == 0}
     print_table(header, [_row(row, plain[row["batch"]]) for row in measured["rounds"]])
     print(f"kept in {measured['file']}")
+
+
+def _doubts(measured: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What else the machine did, by the status before and after, and what could not be measured; empty for nothing."""
+    running = int((before["load"] or {}).get("running") or 0)  # afterwards some are the measurement's own
+    trained = before["training"]["running"] or after["training"]["running"]
+    beside = [many(running, "request")] if running else []
+    beside += ["a training cycle"] if trained else []
+    lines = [f"{' and '.join(beside)} ran meanwhile: the figures are those of a busy machine"] if beside else []
+    there = {row["batch"] for row in measured["rounds"]}
+    for known, become in ((True, "the former figures stay"), (False, "there are no figures")):
+        sizes = ", ".join(str(size) for size in measured["unmeasured"] if (size in there) is known)
+        lines += [f"not measured at batch size {sizes}: {become}"] if sizes else []
+    pause = "`tide train pause`, then " if trained else ""
+    return [*lines, f"{pause}`tide profile` again, when `tide status` shows no requests"] if lines else []
 
 
 def _row(row: dict[str, Any], plain: float) -> list[object]:

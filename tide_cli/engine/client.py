@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 
 from tide_cli.drafts.store import version_name
+from tide_cli.engine.plugin.profile import BATCHES
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 
 # A request id that starts so is not traffic: the plugin does not capture it (see plugin/captured.py).
 _PROBE_ID = "tide-probe"
 
-_MEASURED_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _MEASURED_TOKENS = 32  # eight rounds for each of 0…3 draft steps where nothing is accepted, half of that where much is
 _PREPARED_EVERY = 0.05  # seconds between two looks whether a draft has been read
 _FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
@@ -126,7 +126,7 @@ class EngineClient:
 
     def measure(self) -> dict[str, Any]:
         """Have the engine measure its round times with requests of TIDE's own; returns the profile that it keeps,
-        with the name of its file.
+        with the name of its file. unmeasured: the batch sizes that other requests left no rounds to.
 
         Takes some seconds; other requests go on meanwhile. Raises TideError where the number of draft steps is fixed or
         nothing could be measured, httpx.HTTPError where the engine does not answer.
@@ -138,11 +138,11 @@ class EngineClient:
                 why="the number of draft steps is fixed" if state else "the engine decodes without a draft",
                 remedy="`tide up --speculation auto` chooses it for each round",
             )
+        sizes = [size for size in BATCHES if size <= state["max_running_requests"]]
         self.set_state(tide_profile=1)
         try:
-            for size in _MEASURED_BATCHES:
-                if size <= state["max_running_requests"]:
-                    self._generate_own("profile", size, _MEASURED_TOKENS)
+            for size in sizes:
+                self._generate_own("profile", size, _MEASURED_TOKENS)
         except BaseException:
             self.set_state(tide_profile=-1)
             raise
@@ -150,7 +150,9 @@ class EngineClient:
         profile = (self.speculation() or {}).get("profile")
         if profile is None:
             raise TideError("no round times could be measured", remedy="`tide logs engine` may say why")
-        return profile
+        new = state["profile"] is None or profile["measured"] != state["profile"]["measured"]
+        seen = {row["batch"] for row in profile["rounds"]} - set(profile.get("kept", ())) if new else set()
+        return profile | {"unmeasured": [size for size in sizes if size not in seen]}
 
     def _generate_own(self, name: str, requests: int, tokens: int) -> None:
         answer = self._http.post(

@@ -13,12 +13,13 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tide_cli.engine.plugin.round_times import RoundTimes
 from tide_cli.json_files import read_object
 
+BATCHES = (1, 2, 4, 8, 16, 32, 64)  # that are asked for, as far as so many requests may run
 PARTS = ("draft", "verify", "extend")
 _LEAST_ROUNDS = 3  # of a batch size and number of steps, for a median
 _MOST_ROUNDS = 4000  # after which a measurement ends though nobody asked: whoever began it has gone away
@@ -41,19 +42,34 @@ class Conditions:
 @dataclass(frozen=True)
 class Profile:
     """Medians, in seconds. cells: of a whole round; parts: of the draft's steps (D), the target's verification (T) and
-    the draft's catching up (extend), where the device computes as it is called (a CPU). measured: unix seconds."""
+    the draft's catching up (extend), where the device computes as it is called (a CPU). measured: unix seconds.
+    kept: batch sizes whose figures are those of an earlier measurement."""
 
     conditions: Conditions
     measured: float
     cells: Mapping[tuple[int, int], float]
     parts: Mapping[tuple[int, int], Mapping[str, float]]
+    kept: tuple[int, ...] = ()
+
+    def over(self, former: Profile | None) -> Profile:
+        """This one, with the former's figures for those of BATCHES that it lacks: others were never measured alone."""
+        most = max(steps for _, steps in self.cells)
+        kept = {batch for batch, steps in former.cells if steps == most and batch in BATCHES} if former else set()
+        kept -= {batch for batch, _ in self.cells}
+        keys = [(batch, steps) for batch in kept for steps in range(most + 1)]
+        if former is None or not keys:
+            return self
+        cells = {**{key: former.cells[key] for key in keys}, **self.cells}
+        parts = {**{key: former.parts.get(key, {}) for key in keys}, **self.parts}
+        return replace(self, cells=cells, parts=parts, kept=tuple(sorted(kept)))
 
     def to_json(self) -> dict[str, object]:
         rounds = [
             {"batch": batch, "steps": steps, "seconds": seconds, **self.parts.get((batch, steps), {})}
             for (batch, steps), seconds in sorted(self.cells.items())
         ]
-        return {"conditions": asdict(self.conditions), "measured": self.measured, "rounds": rounds}
+        measured = {"conditions": asdict(self.conditions), "measured": self.measured, "kept": list(self.kept)}
+        return measured | {"rounds": rounds}
 
     @classmethod
     def from_json(cls, values: Mapping) -> Profile:
@@ -63,6 +79,7 @@ class Profile:
             values["measured"],
             {key: row["seconds"] for key, row in rounds.items()},
             {key: {part: row[part] for part in PARTS if part in row} for key, row in rounds.items()},
+            tuple(values.get("kept", ())),
         )
 
     def save(self, folder: Path) -> None:

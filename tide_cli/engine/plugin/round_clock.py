@@ -92,10 +92,13 @@ class RoundClock:
         return self._measurement is not None
 
     def measure(self, value: float) -> None:
-        """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result."""
+        """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result.
+
+        What it could not measure (other requests came between) stays as it was.
+        """
         begun, self._measurement = self._measurement, Measurement(self._most_steps) if value > 0 else None
         if value == 0 and begun is not None and (profile := begun.result(self._conditions)) is not None:
-            self._take(profile)
+            self._take(profile := profile.over(self.profile))
             if get_parallel().tp_rank == 0:
                 profile.save(self._folder)
 
