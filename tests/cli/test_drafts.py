@@ -77,6 +77,7 @@ def test_show_and_diff(state: Path) -> None:
     assert (shown["version"], shown["lineage"], shown["served"], shown["tokens"]) == ("v0001", ["v0000"], False, 70)
     text = tide("drafts", "show", "1", *where).stdout
     assert "descends from      v0000" in text
+    assert "70 tokens, 3 samples, each pass counted" in text
     assert "gate: gain         0.25" in text
     assert "12 of the target's 32 tokens" in text
     compared = read("drafts", "diff", "0", "1", *where)

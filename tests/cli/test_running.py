@@ -132,6 +132,20 @@ def test_an_unusable_version_is_listed_with_the_reason(tmp_path: Path) -> None:
     assert "manifest.json" in row["error"]
 
 
+def test_a_choice_beside_a_training_cycle(appliance: ScriptedAppliance) -> None:
+    """The cycle's candidate may be served in its place."""
+    appliance.up()
+    where = ("--state-dir", appliance.paths.state)
+    assert tide("drafts", "use", "0", *where).stderr == ""
+    appliance.store_samples(held_out=4, tokens=20)
+    (appliance.folder / "hold").touch()
+    assert tide("train", "now", *where).returncode == 0
+    answer = tide("drafts", "use", "0", *where)
+    assert (answer.returncode, answer.stdout) == (0, "v0000 is served\n")
+    assert "a training cycle runs, whose draft may replace it" in answer.stderr
+    assert "`tide train pause --state-dir" in answer.stderr
+
+
 def test_profile(appliance: ScriptedAppliance) -> None:
     """An engine without round times has measured them before it was called ready; one asks for new ones."""
     appliance.up()

@@ -14,7 +14,7 @@ from commands import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spool"))
 
-from spool_traffic import LAYOUT, LONGEST, states
+from spool_traffic import LAYOUT, LONGEST, prefix_rows, states
 
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
@@ -52,6 +52,21 @@ def spoil(state: Path, page: int) -> None:
     ring.close()
 
 
+def test_what_was_stored_and_what_is_held_add_up(tmp_path: Path, spool) -> None:
+    """Rows that a sample shares with an earlier one are stored once, and held by both."""
+    where, text = tmp_path / "state" / "spool", list(range(13))
+    with closing(
+        SpoolWriter.open(where, LAYOUT, LAYOUT.size_for(12), run="r", max_sample_tokens=LONGEST, held_out_share=0)
+    ) as writer:
+        for start in (0, 8):
+            aux, final = prefix_rows(text)
+            writer.put_rows("r", start, aux[start:-1], final[start:-1], tokens=text[:10])
+            assert writer.finish("r", text, 10, draft_version=0, verify_steps=1, accepted_tokens=0)
+    shown = spool(tmp_path / "state", "stat").stdout
+    assert "2 samples, 24 tokens, 4 of them generated" in shown
+    assert "stored so far  2 samples, 24 tokens, 8 of them reused" in shown
+
+
 def test_looking_beside_a_running_appliance(state: Path, spool, answer) -> None:
     lock = StateLock(state / "lock")
     writer = SpoolWriter.open(state / "spool", LAYOUT, 0, run="r2", max_sample_tokens=LONGEST, held_out_share=0.25)
@@ -62,6 +77,7 @@ def test_looking_beside_a_running_appliance(state: Path, spool, answer) -> None:
         shown = spool(state, "stat").stdout
         assert f"{figures['pages_used']} pages" in shown
         assert "dropped, queue full  1 request\n" in shown
+        assert "stored so far        4 samples, 34 tokens\n" in shown
         assert answer(state, "verify") == {"good": 4, "damaged": [], "overwritten": 0, "malformed": 0} | KEPT
         assert answer(state, "export", state.parent / "out", "--draft", "v0001")["samples"] == 2
         for command in (["repair"], ["import", state.parent / "out"]):

@@ -75,7 +75,7 @@ class Scheduler:
         self.capture.after_forward(before, SimpleNamespace(logits_output=logits, accept_lens=accept))
         return aux, final
 
-    def finish(self, rid: str, prompt: list[int], output: list[int], aborted: bool = False) -> None:
+    def finish(self, rid: str, prompt: list[int], output: list[int], aborted: bool = False, most: int = 9) -> None:
         reason = FINISH_ABORT() if aborted else FINISH_LENGTH(len(output))
         req = SimpleNamespace(
             rid=rid,
@@ -83,6 +83,7 @@ class Scheduler:
             finished_reason=reason,
             origin_input_ids=prompt,
             output_ids_through_stop=output,
+            sampling_params=SimpleNamespace(max_new_tokens=most),
             spec_verify_ct=2,
             spec_num_correct_drafts=1,
             routing_key="shop" if rid == "a" else None,
@@ -103,6 +104,20 @@ def scheduler(tmp_path: Path):
     made = Scheduler(tmp_path / "spool")
     yield made
     made.writer.close()
+
+
+def test_a_request_for_no_output_is_no_loss(scheduler: Scheduler) -> None:
+    """SGLang computes the prompt of several answers (`n`) in a request of its own."""
+    free = scheduler.writer.fill
+    for rid in ("shared", "lost"):
+        if rid == "lost":
+            scheduler.capture._lost_rows.add(rid)
+        else:
+            scheduler.prefill([rid], [0], [5])
+        scheduler.finish(rid, [0, 1, 2, 3, 4], [], most=0)
+    assert scheduler.write() == []
+    assert scheduler.capture.counters() == {"samples": 0, "tokens": 0}
+    assert scheduler.writer.fill == free
 
 
 def test_prefill_and_verify_become_one_sample(scheduler: Scheduler) -> None:

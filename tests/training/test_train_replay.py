@@ -77,12 +77,25 @@ def test_a_cycle_comes_out_the_same_bit_for_bit(trained: TrainingConfig) -> None
     with pytest.raises(TideError, match="cannot be run again") as caught:
         again(trained, 2)
     assert "newest cycles" in caught.value.why
-    assert caught.value.remedy == "replay a newer one: 3, 4"
+    assert caught.value.remedy == "replay another one: 1, 3, 4"
     newest = CycleRecord.read(trained.state, 4)
     newest.newest = [(10**9, 1)]  # a sample that is not stored
     with pytest.raises(TideError, match="cannot be run again") as caught:
         replay(trained, newest, None, lambda done, total: None)
-    assert caught.value.remedy == "it is the newest: the next cycle can be replayed"
+    assert caught.value.remedy == "replay another one: 1, 3"
+    # a cycle that has lost a sample too is no way out, and neither is one whose version was removed
+    third = CycleRecord.read(trained.state, 3)
+    replace(third, old=[(10**9, 1)]).write(trained.state)
+    replace(CycleRecord.read(trained.state, 4), served=77).write(trained.state)
+    first = CycleRecord.read(trained.state, 1)
+    first.newest = [(10**9, 1)]
+    with pytest.raises(TideError, match="cannot be run again") as caught:
+        replay(trained, first, None, lambda done, total: None)
+    assert caught.value.remedy == "no recorded one can be; the next cycle can"
+    third.write(trained.state)
+    with pytest.raises(TideError, match="cannot be run again") as caught:
+        replay(trained, first, None, lambda done, total: None)
+    assert caught.value.remedy == "replay another one: 3"
     # a step more than was taken is another cycle
     record = CycleRecord.read(trained.state, 1)
     record.losses[-1] *= 1.01

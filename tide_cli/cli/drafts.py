@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.app import app, command_group
-from tide_cli.cli.output import print_json, print_table, words_of
+from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.running import order
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
 from tide_cli.hints import spelt
 from tide_cli.paths import Paths
 from tide_cli.printable import many
+from tide_cli.supervisor.control_client import ask
 
 drafts_app = command_group("Versions of the draft.")
 app.add_typer(drafts_app, name="drafts")
@@ -24,7 +25,10 @@ Version = Annotated[str, typer.Argument(help="For example v0007 or 7.")]
 
 @drafts_app.command("ls")
 def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """List the published versions."""
+    """List the published versions.
+
+    tokens: that a version was trained on since its parent, each pass over a sample counted.
+    """
     from tide_cli.drafts.store import DraftStore, version_name
     from tide_cli.supervisor.journal import read_served
 
@@ -94,7 +98,7 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
         ("created", _moment(found["created"])),
         ("target", f"{found['target']} ({found['target_revision']})"),
         ("descends from", " < ".join(ancestors) or None),
-        ("trained on", f"{many(found['tokens'], 'token')}, {many(found['samples'], 'sample')}"),
+        ("trained on", f"{many(found['tokens'], 'token')}, {many(found['samples'], 'sample')}, each pass counted"),
         *((f"gate: {words_of(name)}", _gate_figure(value)) for name, value in (found["gate"] or {}).items()),
         (
             "proposes from",
@@ -214,6 +218,8 @@ def _serve(paths: Paths, version: int, json: bool) -> None:
         print_json({"version": version_name(version), "now": now, "text": text})
     else:
         print(spelt(text))
+    if now and ask(paths.socket, "GET", "/v1/status")["training"]["running"]:
+        complain(["a training cycle runs, whose draft may replace it", "`tide train pause` ends it"])
 
 
 def _serve_from_next_start(paths: Paths, version: int) -> None:

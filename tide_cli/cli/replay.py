@@ -30,7 +30,12 @@ _SHOWN = (
 
 @app.command()
 def replay(
-    workload: Annotated[Path, typer.Argument(help="JSONL with OpenAI `messages`, or a folder of DOMAIN.jsonl.")],
+    workload: Annotated[
+        Path,
+        typer.Argument(
+            help="JSONL with OpenAI `messages`, or a folder of DOMAIN.jsonl; prompts that are repeated count once."
+        ),
+    ],
     domains: Domains = None,
     trace: Annotated[
         Path | None,
@@ -46,7 +51,7 @@ def replay(
     requests: Annotated[
         int | None,
         typer.Option(
-            "--requests", min=1, max=1_000_000, help="How many, the workload over and over.", show_default="each once"
+            "--requests", min=1, max=1_000_000, help="How many, over and over.", show_default="each prompt once"
         ),
     ] = None,
     max_tokens: MaxTokens = 256,

@@ -48,6 +48,9 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
     def held(part: dict[str, Any]) -> str:
         return f"{many(part['samples'], 'sample')}, {many(part['tokens'], 'token')}"
 
+    counted = dict(figures.stored)
+    samples, own, reused = (counted.pop(name, 0) for name in ("samples", "tokens", "reused_tokens"))
+    stored = f"{many(samples, 'sample')}, {many(own + reused, 'token')}"
     rows = [
         ("folder", figures.folder),
         ("target", f"{figures.target}, hidden size {figures.hidden_size}"),
@@ -59,7 +62,8 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
         *((f"draft {name}", held(part)) for name, part in figures.by_draft.items()),
         *((f"domain {name}", held(part)) for name, part in figures.by_domain.items() if name),
         *((f"{name} sample", f"{duration(max(0, age))} old") for name, age in (figures.age or {}).items()),
-        *((f"so far, {name.replace('_', ' ')}", f"{number:,}") for name, number in figures.stored.items()),
+        ("stored so far", stored + (f", {reused:,} of them reused" if reused else "")),
+        *((f"so far, {name.replace('_', ' ')}", f"{number:,}") for name, number in counted.items()),
         *((f"dropped, {cause.replace('_', ' ')}", many(n, "request")) for cause, n in figures.dropped.items()),
         ("reservoir", f"{many(figures.reservoir['samples'], 'sample')}, {size_words(figures.reservoir['bytes'])}"),
     ]

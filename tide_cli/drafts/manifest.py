@@ -24,8 +24,8 @@ class Manifest:
     """manifest.json of a version.
 
     files: name -> sha256 in hex, for every other file of the folder. parent: the version training started from.
-    vocab_map_hash: see tensors.vocab_map_hash. samples, tokens: trained on since the parent. gate: the gate's figures,
-    None for a draft that passed none (the first one). created: unix seconds.
+    vocab_map_hash: see tensors.vocab_map_hash. samples, tokens: trained on since the parent, each pass counted. gate:
+    the gate's figures, None for a draft that passed none (the first one). created: unix seconds.
     """
 
     parent: int | None

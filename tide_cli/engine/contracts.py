@@ -112,7 +112,7 @@ CONTRACTS: dict[str, tuple[Contract, ...]] = {
                  has=("model", "dtype", "attn_backend", "model_config", "forward")),
         Contract(f"{_BATCHES}.Req", "capture", has=("rid", "origin_input_ids", "output_ids_through_stop", "finished",
                                                     "finished_reason", "spec_verify_ct", "spec_num_correct_drafts",
-                                                    "routing_key", "get_fill_ids")),
+                                                    "routing_key", "sampling_params", "get_fill_ids")),
         Contract(f"{_BATCHES}.ScheduleBatch", "capture, speculation",
                  has=("reqs", "forward_mode", "is_extend_in_batch", "prefix_lens", "extend_lens", "extend_num_tokens",
                       "seq_lens", "seq_lens_cpu", "seq_lens_sum", "req_pool_indices", "req_to_token_pool", "spec_info",

@@ -184,6 +184,12 @@ class SpoolWriter:
             self.refuse(rid, "aborted")
         self._refused.discard(rid)
 
+    def discard(self, rid: str) -> None:
+        """Gives the pages of a request back that was not to become a sample; it is not counted."""
+        if request := self._running.pop(rid, None):
+            self._pages.release(request.pages)
+        self._refused.discard(rid)
+
     def refuse(self, rid: str, cause: str) -> None:
         """Gives the request's pages back, counts it under `dropped_<cause>` and ignores its rows until it ends."""
         if rid not in self._refused:

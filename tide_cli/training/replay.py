@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -66,8 +66,8 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
         stored = _stored(config, reader)
         if missing := record.samples() - stored.keys():
             why = f"{len(missing)} of its {many(len(record.samples()), 'sample')} are no longer stored"
-            raise _gone(config, record, why)
-        trainer, served = _begin(config, record)
+            raise _gone(config, record, stored, why)
+        trainer, served = _begin(config, record, stored)
         steps = list(record.steps)
         if seed is not None:
             random.Random(seed).shuffle(steps)
@@ -106,23 +106,33 @@ def _samples(
 ) -> list[Sample]:
     samples = [sample for key in chosen if (sample := stored[key]()) is not None]
     if len(samples) < len(chosen):
-        raise _gone(config, record, "one of its samples was overwritten meanwhile")
+        raise _gone(config, record, stored, "one of its samples was overwritten meanwhile")
     return samples
 
 
-def _begin(config: TrainingConfig, record: CycleRecord) -> tuple[DraftTrainer, dict[str, Any]]:
+def _begin(config: TrainingConfig, record: CycleRecord, stored: Collection[Key]) -> tuple[DraftTrainer, dict[str, Any]]:
     """A trainer as it was when the cycle began, and the tensors of the version that was served."""
     store, state = DraftStore(config.drafts), state_file(config.state, record.cycle)
     store.verify(record.served)
     trainer = DraftTrainer(config, store.path(record.served))
     if record.start != "version" and not load_state_file(state, trainer):
-        raise _gone(config, record, "the weights that it began with are kept for the newest cycles alone")
+        raise _gone(config, record, stored, "the weights that it began with are kept for the newest cycles alone")
     if record.vocabulary is not None and record.vocabulary != trainer.vocabulary.tolist():
         trainer.change_vocabulary(torch.tensor(record.vocabulary))
     return trainer, read_draft(store.path(record.served))
 
 
-def _gone(config: TrainingConfig, record: CycleRecord, why: str) -> TideError:
-    newer = [str(cycle) for cycle in recorded(config.state) if cycle > record.cycle]
-    remedy = f"replay a newer one: {', '.join(newer)}" if newer else "it is the newest: the next cycle can be replayed"
+def _gone(config: TrainingConfig, record: CycleRecord, stored: Collection[Key], why: str) -> TideError:
+    others = [str(cycle) for cycle in recorded(config.state) if cycle != record.cycle and _whole(config, cycle, stored)]
+    remedy = f"replay another one: {', '.join(others)}" if others else "no recorded one can be; the next cycle can"
     return TideError(f"cycle {record.cycle} cannot be run again", why=why, remedy=remedy)
+
+
+def _whole(config: TrainingConfig, cycle: int, stored: Collection[Key]) -> bool:
+    """Whether all that went into the cycle is still there."""
+    try:
+        record = CycleRecord.read(config.state, cycle)
+    except TideError:
+        return False
+    begun = record.start == "version" or state_file(config.state, cycle).exists()
+    return begun and record.served in DraftStore(config.drafts).versions() and record.samples() <= set(stored)

@@ -260,6 +260,10 @@ class Capture:
             self._forget(done.rid, "aborted")
             return
         self._in_flight.pop(done.rid, None)
+        if not done.answers:  # there is nothing to learn from: no loss
+            self._lost_rows.discard(done.rid)
+            self._writer.discard(done.rid)
+            return
         self._refuse_if_lost(done.rid)
         self._writer.finish(
             done.rid,

@@ -53,7 +53,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Finished:
-    """A request that has ended; tokens = prompt and output up to the stop."""
+    """A request that has ended; tokens = prompt and output up to the stop. answers: whether it asked for any output."""
 
     rid: str
     tokens: list[int]
@@ -63,6 +63,7 @@ class Finished:
     correct_drafts: int
     aborted: bool
     domain: str = ""
+    answers: bool = True
 
     @classmethod
     def of(cls, req) -> Finished:
@@ -83,6 +84,8 @@ class Finished:
             # the header X-SMG-Routing-Key: all else that a client can say of itself (`user`, custom labels) ends in
             # SGLang's tokenizer process, or (`extra_key`) splits the prefix cache
             domain=domain_label(req.routing_key),
+            # SGLang sends such a one of its own before several answers (`n`), for the prompt that they share
+            answers=req.sampling_params.max_new_tokens != 0,
         )
 
 
