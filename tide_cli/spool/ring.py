@@ -122,6 +122,14 @@ class Ring:
         rows = (np.asarray(pages, np.intp)[:, None] * size + np.arange(size)).ravel()
         return rows[first % size :][:count]
 
+    def clear(self, rows: np.ndarray) -> None:
+        """Overwrites those of `rows` with zeros in which anything stands."""
+        left = rows[(self.tokens[rows] != 0) | (self.checks[rows] != 0)]
+        if len(left):
+            self.aux[left] = self.final[left] = 0
+            # last: by these a row that a kill left half cleared is found again
+            self.tokens[left] = self.checks[left] = 0
+
     def sync(self) -> None:
         """Waits until everything written is on the disk. OSError."""
         os.fsync(self._file)
