@@ -65,7 +65,7 @@ class Finished:
             self.give_up(sample, wipe=True)
         kept = sum(not self.pages.is_free(page) for page in held)
         doomed = self.pages.doomed
-        return Erased(len(samples), doomed, kept, doomed * self._ring.layout.bytes_per_page)
+        return Erased(len(samples), doomed, kept, doomed * self._ring.layout.bytes_per_page, tuple(samples))
 
     def _sort_by_age(self) -> None:
         """A heap of its own: ids follow neither a clock that is set back nor the age of what was imported."""

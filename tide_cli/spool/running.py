@@ -125,7 +125,7 @@ class Builder:
         self._seal(request, len(request.pages))
 
     def clear_unused(self, request: Request) -> None:
-        """Overwrites what earlier requests have left in the request's own pages, where it has no row or no token yet."""
+        """Overwrites what earlier requests have left in the request's own pages, where it has no row or token yet."""
         ring, own, base = self._ring, request.pages[request.sealed :], request.first // self._size
         positions = (base + request.sealed) * self._size + np.arange(len(own) * self._size)
         rows = ring.rows_of(own, 0, len(positions))
