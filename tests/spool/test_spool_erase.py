@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.torch
-from spool_traffic import LAYOUT, is_of, prefix_rows
+from spool_traffic import LAYOUT, is_of, leavings, prefix_rows
 
 from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased, Which, answer, ask, erase_offline, read_request, wait_for_answer
@@ -369,17 +369,6 @@ def test_an_erasing_that_fails_says_how_far_it_came(
     assert caught.value.why.endswith("so far 1 sample given up, at most 7 pages overwritten")
 
 
-def leavings(folder: Path) -> int:
-    """Values other than 0 in rows of the ring that belong to no sample."""
-    ring = Ring.open(folder)
-    unused = np.ones(len(ring.tokens), bool)
-    for info in scan(ring):
-        unused[ring.rows_of(info.pages, info.prefix_missing, info.tokens)] = False
-    found = sum(np.count_nonzero(getattr(ring, name)[unused]) for name in ("tokens", "checks", "aux", "final"))
-    ring.close()
-    return int(found)
-
-
 def test_short_samples_leave_nothing_of_older_ones_in_their_pages(open_writer, open_reader, folder):
     writer = open_writer(pages=6)
     talk(writer, SECRET[:22])
@@ -389,11 +378,7 @@ def test_short_samples_leave_nothing_of_older_ones_in_their_pages(open_writer, o
         talk(writer, text)
     assert leavings(folder) == 0
     reader = open_reader()
-    assert [is_of(reader.read(info), text) for info, text in zip(reader.samples()[::-1], texts, strict=True)] == [
-        True,
-        True,
-        True,
-    ]
+    assert all(is_of(reader.read(info), text) for info, text in zip(reader.samples()[::-1], texts, strict=True))
 
 
 def test_a_sample_without_its_beginning_leaves_nothing_before_it(open_writer, folder):
@@ -469,7 +454,7 @@ def test_running_requests_keep_nothing_of_older_samples(open_writer, open_reader
         writer.finish(rid, text[:end], 3, draft_version=0, verify_steps=1, accepted_tokens=0)
     assert leavings(folder) == 0
     reader = open_reader()
-    assert [is_of(reader.read(info), text[: info.prefix_missing + info.tokens]) for info in reader.samples()]
+    assert all(is_of(reader.read(info), text[: info.prefix_missing + info.tokens]) for info in reader.samples())
 
 
 def test_no_figure_of_a_sample_that_has_gone_is_left(open_writer, folder):
