@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # rows of one forward are summed together up to this many bytes; above it each block is summed when it is copied
 _SUMMED_AT_ONCE = 2**19
-# seconds between two searches of the free pages for what requests that made no sample have left
+# seconds between two searches for what evicted samples, and requests that made none, have left
 _SWEEP_EVERY = 600.0
 
 
