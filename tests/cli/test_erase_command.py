@@ -92,6 +92,24 @@ def test_one_sample(state: Path, spool) -> None:
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, "tide: there is no such sample")
 
 
+def test_each_of_those_named_is_looked_for_in_the_ring_and_in_the_reservoir(state: Path, spool) -> None:
+    with closing(open_writer(state / "spool")) as writer:
+        writer.erase(Which(ids=(2,)))
+    done = spool(state, "erase", 2, 3, "--yes", "--json")  # in the reservoir alone, in the ring alone
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["samples"], found["reservoir"]) == (1, 1)
+    assert list(found) == ["samples", "pages", "kept_shared", "bytes", "reservoir"]
+    done = spool(state, "erase", 1, 9, "--yes")
+    assert (done.returncode, done.stderr) == (0, "tide: 1 sample of those named is not there\n")
+
+
+def test_a_file_that_cannot_be_read_is_no_sample_that_was_named(state: Path, spool) -> None:
+    (state / "spool" / "reservoir" / "half.safetensors").write_bytes(b"x")
+    done = spool(state, "erase", 99, "--yes")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "tide: there is no such sample")
+
+
 @pytest.mark.parametrize(("which", "left"), [("--all", []), ("--older-than=0s", []), ("--older-than=1h", [3, 2, 1])])
 def test_many(state: Path, spool, which: str, left: list[int]) -> None:
     assert spool(state, "erase", which, "-y").returncode == 0

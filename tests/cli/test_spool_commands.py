@@ -312,3 +312,20 @@ def test_two_commands_that_change_the_spool(state: Path, spool, monkeypatch: pyt
     assert met[0].returncode == 1
     assert f"`tide spool repair --state-dir {state}` is at work on" in met[0].stderr
     assert "try again when it is done" in met[0].stderr
+
+
+def test_a_label_that_is_no_text_is_wrong_usage(state: Path, tmp_path: Path, spool) -> None:
+    for command in (["ls"], ["export", tmp_path / "out"]):
+        done = spool(state, *command, "--domain", os.fsdecode(b"\xff"))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no text" in done.stderr
+
+
+def test_a_damaged_file_of_any_name_is_removed_and_spelt_out(state: Path, spool) -> None:
+    folder = state / "spool" / RESERVOIR_FOLDER
+    folder.mkdir()
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff\x1b.safetensors")).write_bytes(b"x")
+    done = spool(state, "repair")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "removed: \\udcff\\x1b.safetensors\n" in done.stdout
+    assert not list(folder.iterdir())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.recovery import scan
+from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import Sample
 
 if TYPE_CHECKING:
@@ -75,6 +78,17 @@ def is_of(sample: Sample, text: Sequence[int]) -> bool:
         and np.array_equal(bits(sample.aux).numpy().view("<u2"), aux[stored])
         and np.array_equal(bits(sample.final).numpy().view("<u2"), final[stored])
     )
+
+
+def leavings(folder: Path) -> int:
+    """Values other than 0 in rows of the ring that belong to no sample."""
+    ring = Ring.open(folder)
+    unused = np.ones(len(ring.tokens), bool)
+    for info in scan(ring):
+        unused[ring.rows_of(info.pages, info.prefix_missing, info.tokens)] = False
+    found = sum(np.count_nonzero(getattr(ring, name)[unused]) for name in ("tokens", "checks", "aux", "final"))
+    ring.close()
+    return int(found)
 
 
 class Conversations:

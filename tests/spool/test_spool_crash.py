@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spool_traffic import Conversations, is_of, prefix_rows
+from spool_traffic import Conversations, is_of, leavings, prefix_rows
 from writing_child import PAGES
 
 import tide_cli
@@ -91,6 +91,8 @@ def test_every_sample_is_bit_exact_after_a_kill_and_none_is_lost(folder: Path, o
         log.texts = {sample: text for sample, text in log.texts.items() if sample <= last}  # the next one takes its id
         pages = [page for info in infos for page in info.pages]
         assert len(set(pages)) + writer._pages.free == PAGES
+        writer.erase(lambda *_: False)
+        assert leavings(folder) == 0
         shared += len(pages) - len(set(pages))
         reader.close()
         writer.close()
@@ -179,6 +181,8 @@ def test_a_writer_that_stops_at_any_line_leaves_a_sound_ring(folder: Path, open_
         kept = [sample for sample in stored if sample in present]
         assert kept == stored[len(stored) - len(kept) :]
         assert len({page for info in infos for page in info.pages}) + again._pages.free == PAGES
+        again.erase(lambda *_: False)
+        assert leavings(folder) == 0
         texts = {sample: text for sample, text in texts.items() if sample <= reader.totals()["samples"]}
         reader.close()
         again.close()

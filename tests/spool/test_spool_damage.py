@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -188,3 +189,26 @@ def test_a_header_without_pages(tmp_path: Path):
     with pytest.raises(TideError, match="is not a usable spool") as caught:
         SpoolReader.open(tmp_path)
     assert caught.value.why == "it has no pages"
+
+
+def test_holes_of_a_copied_ring_are_filled_when_it_is_opened_for_writing(tmp_path: Path, monkeypatch):
+    folder = tmp_path / "spool"
+    open_writer(folder).close()
+    ring = folder / "ring.bin"
+    content, size = ring.read_bytes(), ring.stat().st_size
+    ring.unlink()
+    with ring.open("wb") as file:
+        file.write(content[:4096])
+        file.truncate(size)
+    assert ring.stat().st_blocks * 512 < size
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(TideError) as caught:
+            open_writer(folder)
+    assert caught.value.remedy == "free some space there, or mend the disk"
+    open_writer(folder).close()
+    assert ring.stat().st_blocks * 512 >= size

@@ -10,9 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
-from spool_traffic import LAYOUT, is_of, prefix_rows
+from spool_traffic import LAYOUT, is_of, leavings, prefix_rows
 
 from tide_cli.errors import TideError
 from tide_cli.spool.erase import Erased, Which, answer, ask, erase_offline, read_request, wait_for_answer
@@ -366,3 +367,102 @@ def test_an_erasing_that_fails_says_how_far_it_came(
     with pytest.raises(TideError, match="is not erased") as caught:
         erase_offline(folder, Which(everything=True))
     assert caught.value.why.endswith("so far 1 sample given up, at most 7 pages overwritten")
+
+
+def test_short_samples_leave_nothing_of_older_ones_in_their_pages(open_writer, open_reader, folder):
+    writer = open_writer(pages=6)
+    talk(writer, SECRET[:22])
+    assert traces(folder, SECRET) == 22
+    texts = [[number, 2, 3, 4, 5] for number in range(3)]
+    for text in texts:
+        talk(writer, text)
+    assert leavings(folder) == 0
+    reader = open_reader()
+    assert all(is_of(reader.read(info), text) for info, text in zip(reader.samples()[::-1], texts, strict=True))
+
+
+def test_a_sample_without_its_beginning_leaves_nothing_before_it(open_writer, folder):
+    writer = open_writer(pages=6)
+    talk(writer, SECRET[:22])
+    for number in range(3):
+        talk(writer, [number, 2, 3, 4, 5, 6, 7, 8], cached=3)
+    assert leavings(folder) == 0
+
+
+def test_what_a_request_took_back_is_erased_with_it(open_writer, folder):
+    writer = open_writer(pages=6)
+    aux, final = prefix_rows(SECRET)
+    writer.put_rows("r", 0, aux[:22], final[:22])
+    writer.put_rows("r", 5, aux[5:6], final[5:6])
+    writer.finish("r", SECRET[:6], 1, draft_version=0, verify_steps=1, accepted_tokens=0)
+    for number in range(2):
+        talk(writer, [number, 2, 3, 4, 5])
+    assert writer.erase(Which(ids=(1,))).samples == 1
+    assert (traces(folder, SECRET), leavings(folder)) == (0, 0)
+
+
+@pytest.mark.parametrize("region", ["aux", "final"])
+def test_what_a_kill_leaves_of_older_samples_is_erased(open_writer, folder, region):
+    writer = open_writer(pages=6)
+    talk(writer, SECRET[:22])
+    aux, final = prefix_rows([1, 2, 3, 4, 5])
+    writer.put_rows("r", 0, aux, final)
+    killed_at(writer, region)
+    with pytest.raises(Killed):
+        writer.finish("r", [1, 2, 3, 4, 5], 1, draft_version=0, verify_steps=1, accepted_tokens=0)
+    writer.close()
+    assert traces(folder, SECRET)
+    erase_offline(folder, Which(before=1.0))
+    assert everything_zero(folder)
+
+
+def test_an_opening_clears_what_stands_beside_the_samples(open_writer, open_reader, folder):
+    writer = open_writer()
+    text = [1, 2, 3, 4, 5]
+    talk(writer, text)
+    writer.close()
+    ring = Ring.open(folder, writable=True)
+    (info,) = scan(ring)
+    row = info.pages[-1] * 4 + 3
+    ring.aux[row] = ring.final[row] = ring.tokens[row] = ring.checks[row] = 7
+    ring.close()
+    open_writer()
+    assert leavings(folder) == 0
+    reader = open_reader()
+    assert is_of(reader.read(*reader.samples()), text)
+
+
+@pytest.mark.parametrize("way", ["erase", "expire"])
+@pytest.mark.parametrize("start", [0, 2])
+def test_running_requests_keep_nothing_of_older_samples(open_writer, open_reader, folder, way, start):
+    writer = open_writer(pages=7, max_sample_tokens=28, retention_seconds=1e6)
+    talk(writer, SECRET[:22])
+    text = [1, 2, 3, 4, 5, 6, 7]
+    aux, final = prefix_rows(text)
+    for rid in ("a", "b"):  # their tokens are known up to the sixth, and b's for the most part
+        writer.put_rows(rid, start, aux[start:6], final[start:6], text[:6])
+    writer.put_rows("b", 6, aux[6:], final[6:])
+    if way == "erase":
+        writer.erase(Which(before=1.0))
+    else:
+        writer.expire()
+        while writer.wipe(2**20):
+            pass
+    assert traces(folder, SECRET) == 0
+    assert not set(np.fromfile(folder / "ring.bin", "<i4")) & set(SECRET)
+    for rid, end in (("a", 6), ("b", 7)):
+        writer.finish(rid, text[:end], 3, draft_version=0, verify_steps=1, accepted_tokens=0)
+    assert leavings(folder) == 0
+    reader = open_reader()
+    assert all(is_of(reader.read(info), text[: info.prefix_missing + info.tokens]) for info in reader.samples())
+
+
+def test_no_figure_of_a_sample_that_has_gone_is_left(open_writer, folder):
+    writer = open_writer(pages=40, max_sample_tokens=64)
+    aux, final = prefix_rows(SECRET)
+    writer.put_rows("r", 0, aux[:8], final[:8], SECRET[:8])
+    figures = {"draft_version": 0, "verify_steps": 1, "accepted_tokens": 0}
+    writer.finish("r", [*SECRET[:8], 1], 4, domain="hush", **figures)
+    talk(writer, SECRET, cached=8)  # holds its last page
+    writer.erase(Which(ids=(1,)))
+    assert b"hush" not in (folder / "ring.bin").read_bytes()

@@ -40,6 +40,18 @@ def exported(open_writer, open_reader, store, tmp_path) -> Path:
     return tmp_path / "export"
 
 
+def test_an_export_that_was_killed_is_called_so(exported, open_reader, tmp_path):
+    reader = open_reader()
+    (exported / "manifest.json").rename(exported / "manifest.json.new")
+    with pytest.raises(TideError, match="not empty") as caught:
+        export(reader, reader.samples(), exported, ignore)
+    assert "unfinished export" in caught.value.why
+    (exported / "mine").touch()
+    with pytest.raises(TideError, match="not empty") as caught:
+        export(reader, reader.samples(), exported, ignore)
+    assert caught.value.why is None
+
+
 def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.ckpt"))
 

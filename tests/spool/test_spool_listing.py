@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import subprocess
 import sys
 
 import pytest
 
+from tide_cli.errors import TideError
+from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.trained import TRAINED_FILE, count_trained, times_trained
 
@@ -74,3 +78,30 @@ def test_writing_listing_and_erasing_need_no_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_spool_in_a_folder_that_cannot_be_written(open_writer, open_reader, store, folder, monkeypatch):
+    writer = open_writer()
+    store(writer, seed=1, length=9)
+    writer.close()
+
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK)
+    reader = open_reader()
+    assert [info.id for info in reader.samples()] == [1]
+    assert not list(folder.glob("index.db-*"))  # SQLite could not have made them
+
+
+def test_where_the_journal_of_such_a_spool_is_needed_a_copy_is_named(open_writer, folder, monkeypatch):
+    open_writer().close()
+
+    def refused(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    (folder / "index.db-wal").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK)
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    with pytest.raises(TideError) as caught:
+        SpoolIndex.open(folder)
+    assert caught.value.remedy.startswith("copy ")

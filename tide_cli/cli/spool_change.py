@@ -22,7 +22,7 @@ from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside,
 from tide_cli.errors import NotRunningError, TideError, UsageError, reason
 from tide_cli.folders import taken_back
 from tide_cli.paths import Paths
-from tide_cli.printable import many
+from tide_cli.printable import many, printable
 
 if TYPE_CHECKING:
     from tide_cli.spool.erase import Erased, Which
@@ -62,7 +62,7 @@ def repair(state_dir: StateDir = None, config: Config = None, json: Json = False
     if found.damaged:
         print(f"damaged and dropped: {', '.join(map(str, found.damaged))}")
     if found.kept_damaged:
-        print(f"damaged in the reservoir and removed: {', '.join(found.kept_damaged)}")
+        print(f"damaged in the reservoir and removed: {printable(', '.join(found.kept_damaged))}")
     print(f"the spool holds {many(found.samples, 'sample')}, {many(found.tokens, 'token')}")
 
 
@@ -182,10 +182,10 @@ def erase(
     if not yes and not _confirmed(paths, which):
         complain(["nothing was erased"])
         return 1
-    done = _erase(paths, which)
-    if which.ids and not done["samples"] and not done["reservoir"]:
+    done, found = _erase(paths, which)
+    if which.ids and not found:
         raise TideError("there is no such sample", remedy="`tide spool ls` lists what there is")
-    if missing := len(set(which.ids)) - max(done["samples"], done["reservoir"]) if which.ids else 0:
+    if missing := len(set(which.ids) - found):
         complain([f"{many(missing, 'sample')} of those named {'is' if missing == 1 else 'are'} not there"])
     if json:
         print_json(done)
@@ -212,8 +212,8 @@ def _confirmed(paths: Paths, which: Which) -> bool:
     return typer.confirm(question, err=True)
 
 
-def _erase(paths: Paths, which: Which) -> dict[str, int]:
-    """Erases in the ring, through the engine where one holds it, and in the reservoir; the figures of both."""
+def _erase(paths: Paths, which: Which) -> tuple[dict[str, int], set[int]]:
+    """Erases in the ring, through the engine where one holds it, and in the reservoir; the figures and ids of both."""
     from contextlib import nullcontext
 
     from tide_cli.file_locks import is_locked
@@ -229,13 +229,22 @@ def _erase(paths: Paths, which: Which) -> dict[str, int]:
         # an appliance that does not capture may run; else none shall start meanwhile
         with nullcontext() if is_locked(paths.lock) else _appliance_stopped(paths, "spool erase"):
             erased = erase_offline(paths.spool, which, lambda words: complain([words]))
+    figures = asdict(erased)
+    found = set(figures.pop("ids"))
+
+    def chosen(sample: int, created: float) -> bool:
+        if not which(sample, created):
+            return False
+        found.add(sample)
+        return True
+
     try:
-        kept = erase_kept(paths.spool / RESERVOIR_FOLDER, which)
+        figures["reservoir"] = erase_kept(paths.spool / RESERVOIR_FOLDER, chosen)
     except OSError as error:
         raise TideError(
             "the ring is erased, the reservoir is not", why=reason(error), remedy="mend that, and erase once more"
         ) from None
-    return asdict(erased) | {"reservoir": kept}
+    return figures, found
 
 
 def _ask_engine(paths: Paths, which: Which) -> Erased:

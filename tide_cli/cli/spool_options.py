@@ -28,6 +28,14 @@ def _parse_draft(text: str) -> int:
     return parse_version(text)
 
 
+def _parse_label(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is no text, and no client gave such a label") from None
+    return text
+
+
 SplitOption = Annotated[
     Literal["train", "held_out"] | None,
     typer.Option("--split", help="Only samples for training, or only held-out ones.", show_default=False),
@@ -41,7 +49,10 @@ Draft = Annotated[
     typer.Option("--draft", parser=_parse_draft, metavar="VERSION", help="Only samples served with this draft."),
 ]
 Domain = Annotated[
-    str | None, typer.Option("--domain", metavar="LABEL", help="Only samples that their client gave this label.")
+    str | None,
+    typer.Option(
+        "--domain", parser=_parse_label, metavar="LABEL", help="Only samples that their client gave this label."
+    ),
 ]
 MinTokens = Annotated[
     int, typer.Option("--min-tokens", min=0, max=2**31, help="Only samples of at least so many tokens.")

@@ -43,12 +43,14 @@ class Which:
 @dataclass(frozen=True)
 class Erased:
     """samples: given up; pages: overwritten with zeros, leavings of earlier requests included; kept_shared: pages of
-    those samples that others hold, and which therefore stay; bytes: size of the pages overwritten."""
+    those samples that others hold, and which therefore stay; bytes: size of the pages overwritten; ids: of those
+    samples."""
 
     samples: int
     pages: int
     kept_shared: int
     bytes: int
+    ids: tuple[int, ...] = ()
 
 
 def erase_offline(folder: Path, which: Which, say: Callable[[str], None] = lambda words: None) -> Erased:
@@ -157,7 +159,7 @@ def wait_for_answer(folder: Path, number: int, timeout: float) -> Erased:
         os.fsync(ring)
     finally:
         os.close(ring)
-    return Erased(**fields)
+    return Erased(**fields | {"ids": tuple(fields["ids"])})
 
 
 def withdraw(folder: Path, number: int) -> None:

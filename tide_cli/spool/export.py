@@ -119,8 +119,14 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
 def _take_folder(folder: Path, size: int) -> None:
     """Make it where it is missing. TideError where it cannot be used."""
     try:
-        if folder.exists() and any(folder.iterdir()):
-            raise TideError(f"{folder} is not empty", remedy="name a folder that is empty or does not exist yet")
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        if names:
+            unfinished = names <= {*_SPLITS, f"{MANIFEST_FILE}.new"}
+            raise TideError(
+                f"{folder} is not empty",
+                why="it holds an unfinished export, whose command was killed or still runs" if unfinished else None,
+                remedy="name a folder that is empty or does not exist yet" + ", or delete this one" * unfinished,
+            )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:

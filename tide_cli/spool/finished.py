@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from tide_cli.spool.erase import Erased
+from tide_cli.spool.layout import SAMPLE_FIELDS
 from tide_cli.spool.pages import Pages
 from tide_cli.spool.ring import Ring, sample_figures
 from tide_cli.spool.samples import SampleInfo
@@ -41,7 +42,8 @@ class Finished:
         """The sample is none any more, and its pages are free unless others hold them; wipe: when they are wiped."""
         _, pages = self._samples.pop(sample)
         # before any page is given back: whatever happens next, these pages are no sample any more
-        self._ring.table["owner"][pages[-1]] = 0
+        for name in SAMPLE_FIELDS:  # the figures, too: a page that others hold is not wiped
+            self._ring.table[name][pages[-1]] = 0
         self.pages.release(pages, wipe=wipe)
         self.gone.append(sample)
 
@@ -63,7 +65,7 @@ class Finished:
             self.give_up(sample, wipe=True)
         kept = sum(not self.pages.is_free(page) for page in held)
         doomed = self.pages.doomed
-        return Erased(len(samples), doomed, kept, doomed * self._ring.layout.bytes_per_page)
+        return Erased(len(samples), doomed, kept, doomed * self._ring.layout.bytes_per_page, tuple(samples))
 
     def _sort_by_age(self) -> None:
         """A heap of its own: ids follow neither a clock that is set back nor the age of what was imported."""

@@ -6,6 +6,7 @@ readers look at the same time.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from sqlite_utils.db import NoTable
 
 from tide_cli.errors import TideError, reason
 from tide_cli.regular_files import check_database
-from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_full, no_ring
+from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_full, is_written, no_ring
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 
@@ -135,7 +136,7 @@ class SpoolIndex:
             raise _unusable(folder, f"{Path(error.filename).name}: {reason(error)}") from None
         connection = None
         try:
-            connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+            connection = sqlite3.connect(_address(path), uri=True, check_same_thread=False, timeout=10)
             connection.text_factory = _text
             db = Database(connection, execute_plugins=False)
             db.execute("PRAGMA query_only = ON")
@@ -258,11 +259,24 @@ def _info(values: tuple[Any, ...]) -> SampleInfo | None:
     return SampleInfo(**{**row, **arrays})
 
 
+def _address(path: Path) -> str:
+    """How a reader opens the index: SQLite makes files beside it, but needs none where nobody writes (immutable)."""
+    journal = path.with_name(path.name + "-wal")
+    still = not _is_writable(path.parent) and not journal.exists() and not is_written(path.parent)
+    return path.absolute().as_uri() + ("?immutable=1" if still else "")
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=True)
+
+
 def _unusable(folder: Path, error: Exception | str) -> TideError:
     why = error if isinstance(error, str) else reason(error)
     remedy = "`tide spool repair` rebuilds it from the ring"
     if isinstance(error, sqlite3.Error) and not is_damage(error, folder):
-        remedy = (
-            "free some space there, or mend the disk" if is_full(error) else "mend that; its contents are not to blame"
-        )
+        remedy = "mend that; its contents are not to blame"
+        if not _is_writable(folder):
+            remedy = "copy the state folder to where it can be written; SQLite makes files beside the index"
+        elif is_full(error):
+            remedy = "free some space there, or mend the disk"
     return TideError(f"the index of the spool in {folder} cannot be read", why=why, remedy=remedy)

@@ -24,8 +24,9 @@ A page entry has 128 bytes. The first part belongs to the page, and is written o
     link_page u32        the page before this one in the sequence
     ordinal u32          the page's number in the sequence: position of its first slot // P
 
-A page never changes while it has a generation, and any number of samples may hold it. A sample is named by its last
-page, which is always its own; the second part of that page's entry is the sample's:
+A page never changes while it has a generation, and any number of samples may hold it. Its slots without a row are
+zero: a page is not wiped when it is used again, and what was erased would live on in them. A sample is named by its
+last page, which is always its own; the second part of that page's entry is the sample's, and zero without one:
 
     owner u64            sample id; 0 where no sample ends in this page. Ids never come back. Written last when a
                          sample is finished, zeroed first when it is evicted or erased
@@ -100,6 +101,9 @@ PAGE_ENTRY = np.dtype(
         ("domain", "S36"),
     ]
 )
+
+# what an entry says of the sample that ends in its page: the id first, then the figures
+SAMPLE_FIELDS = (PAGE_ENTRY.names or ())[4:]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tide_cli.spool.index import HIGHEST_ID, LATEST, SpoolIndex
+from tide_cli.spool.layout import SAMPLE_FIELDS
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
 
@@ -85,15 +86,19 @@ def reconcile(ring: Ring, index: SpoolIndex) -> tuple[list[SampleInfo], dict[str
 
     For the ring's owner, before it writes. A process that was killed may have left a sample in the ring but not in
     the index (it is taken up), pages of requests that ran (they are freed), and index rows of samples that were
-    already given up (they are deleted). Returns the samples, oldest first, and the counters.
+    already given up (they are deleted). Slots of kept pages without a row are cleared, which a writer of an older
+    version has not done. Returns the samples, oldest first, and the counters.
     """
     samples = scan(ring)
-    kept, last = np.zeros(ring.pages, bool), np.zeros(ring.pages, bool)
+    kept, last, used = np.zeros(ring.pages, bool), np.zeros(ring.pages, bool), np.zeros(len(ring.tokens), bool)
     for info in samples:
         kept[list(info.pages)] = True
         last[info.pages[-1]] = True
-    ring.table["owner"][~last] = 0
+        used[ring.rows_of(info.pages, info.prefix_missing, info.tokens)] = True
+    for name in SAMPLE_FIELDS:
+        ring.table[name][~last] = 0
     ring.table["generation"][~kept] = 0
+    ring.clear(np.flatnonzero(np.repeat(kept, ring.layout.page_tokens) & ~used))
 
     known = {info.id: info for info in index.samples()}
     present = {info.id: info for info in samples}

@@ -85,7 +85,8 @@ class Ring:
 
     @classmethod
     def open(cls, folder: Path, *, writable: bool = False) -> Ring:
-        """The ring in `folder`. FileNotFoundError when there is none, TideError when it is damaged."""
+        """The ring in `folder`. FileNotFoundError when there is none, OSError when the disk has no room for what a copy
+        has left out, TideError when it is damaged."""
         path = folder / RING_FILE
         # not blocking: a pipe in its place would be waited for
         file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -93,8 +94,12 @@ class Ring:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise ValueError("it is no file")
             layout, pages = parse_header(os.pread(file, HEADER.itemsize, 0))
-            if os.fstat(file).st_size != layout.regions(pages).size:
+            status = os.fstat(file)
+            if status.st_size != layout.regions(pages).size:
                 raise ValueError("the file's size does not fit its header")
+            if writable and status.st_blocks * 512 < status.st_size:
+                # a copy may have holes: no room for one of them would end the process that writes there (SIGBUS)
+                os.posix_fallocate(file, 0, status.st_size)
             return cls(file, layout, pages, writable=writable)
         except ValueError as error:
             remedy = f"delete {path} to begin with an empty ring, or all of {folder}, with what is kept for replay"
@@ -121,6 +126,14 @@ class Ring:
         size = self.layout.page_tokens
         rows = (np.asarray(pages, np.intp)[:, None] * size + np.arange(size)).ravel()
         return rows[first % size :][:count]
+
+    def clear(self, rows: np.ndarray) -> None:
+        """Overwrites those of `rows` with zeros in which anything stands."""
+        left = rows[(self.tokens[rows] != 0) | (self.checks[rows] != 0)]
+        if len(left):
+            self.aux[left] = self.final[left] = 0
+            # last: by these a row that a kill left half cleared is found again
+            self.tokens[left] = self.checks[left] = 0
 
     def sync(self) -> None:
         """Waits until everything written is on the disk. OSError."""

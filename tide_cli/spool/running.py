@@ -124,6 +124,15 @@ class Builder:
         extend_chain(request.digests, tokens, self._size)
         self._seal(request, len(request.pages))
 
+    def clear_unused(self, request: Request) -> None:
+        """Overwrites what earlier requests have left in the request's own pages, where it has no row or token yet."""
+        ring, own, base = self._ring, request.pages[request.sealed :], request.first // self._size
+        positions = (base + request.sealed) * self._size + np.arange(len(own) * self._size)
+        rows = ring.rows_of(own, 0, len(positions))
+        ring.clear(rows[(positions < request.first) | (positions >= request.end)])
+        named = request.first if self._front(request, request.sealed) else request.named
+        ring.tokens[rows[positions >= named]] = 0
+
     def _adopt(self, request: Request) -> None:
         """Holds the pages of the request's prefix; the rows of a page that goes on differently are copied."""
         names, tokens = self._pages.prefixes, request.tokens
@@ -238,21 +247,26 @@ class Builder:
         return True
 
     def _seal(self, request: Request, stop: int) -> None:
-        """Writes the tokens of the request's pages below index `stop`, gives them their generation, and names them."""
+        """Writes the tokens of the request's pages below index `stop`, clears what earlier requests have left beside
+        them, gives the pages their generation, and names them."""
         start, base = request.sealed, request.first // self._size
         if start >= stop:
             return
         pages, first = request.pages[start:stop], max(request.first, (base + start) * self._size)
         tokens = request.tokens[first : (base + stop) * self._size]
         self._ring.tokens[self._ring.rows_of(pages, first, len(tokens))] = tokens
+        filled, front = (first + len(tokens) - 1) % self._size + 1, self._front(request, start)
+        if front:
+            self._ring.clear(pages[0] * self._size + np.arange(front))
+        if filled < self._size:
+            self._ring.clear(pages[-1] * self._size + np.arange(filled, self._size))
         self._pages.seal(pages, base + start, request.pages[start - 1] if start else None)
         request.sealed = stop
-        if front := self._front(request, start):
+        if front:
             self._pages.empty_front[pages[0]] = front
             start += 1
         parents = [ROOT, *request.digests][base + start : base + stop]
         digests: list[bytes | None] = [*request.digests[base + start : base + stop], None][: len(parents)]
-        filled = (first + len(tokens) - 1) % self._size + 1
         self._pages.prefixes.add(request.pages[start:stop], parents, digests, filled, request.first)
 
     def _front(self, request: Request, index: int) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # rows of one forward are summed together up to this many bytes; above it each block is summed when it is copied
 _SUMMED_AT_ONCE = 2**19
-# seconds between two searches of the free pages for what requests that made no sample have left
+# seconds between two searches for what evicted samples, and requests that made none, have left
 _SWEEP_EVERY = 600.0
 
 
@@ -225,8 +225,14 @@ class SpoolWriter:
     def begin_erase(self, chosen: Callable[[int, float], bool]) -> Erased:
         """`erase` without the work: the samples are gone, `wipe` and then `scrub` are still to be called."""
         erased = self._finished.erase(chosen)
+        self._clear_running()
         self._sealer.commit()
         return erased
+
+    def _clear_running(self) -> None:
+        """What earlier requests have left goes from the pages of those that run, too."""
+        for request in self._running.values():
+            self._builder.clear_unused(request)
 
     def wipe(self, size_bytes: int) -> bool:
         """Overwrites the next pages that wait for it, about `size_bytes` of them. False when none waits."""
@@ -247,6 +253,7 @@ class SpoolWriter:
         self._sealer.give_up_expired()
         if self._sealer.retains and time.monotonic() >= self._swept + _SWEEP_EVERY:
             self._pages.doom_leavings()
+            self._clear_running()
             self._swept = time.monotonic()
         if self._finished.gone:
             self._sealer.commit()
