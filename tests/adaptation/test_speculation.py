@@ -242,6 +242,8 @@ def test_the_number_of_steps_is_explained_for_the_batch_it_is_for():
     assert in_words(dear, [0.5, 0.5], 4, 0, 0.05) == words
     cheap = Profile(verify=((1, 1.0), (8, 1.0)), draft=((1, 0.4),))
     assert in_words(cheap, [0.43], 1, 0, 0.05).endswith("of first proposals accepted; a change must bring 5 %")
+    # a choice stays for its dwell, and what has been learned since the last one has changed nothing yet
+    assert in_words(cheap, [0.48], 1, 0, 0.05).endswith("accepted; it is taken if the next rounds bear that out")
 
 
 def test_probing_takes_its_share_of_plain_rounds():

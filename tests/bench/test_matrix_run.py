@@ -149,6 +149,7 @@ def test_a_page_is_tried_before_anything_starts(
     assert "cannot write" in capsys.readouterr().err
     assert machine.started == []
     assert matrix("--workload", tmp_path / "absent", "--html", tmp_path / "new.html") == 2
+    assert "a workload is a JSONL file" in capsys.readouterr().err
     assert not (tmp_path / "new.html").exists()
 
 

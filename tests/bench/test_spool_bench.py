@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -142,6 +143,7 @@ def test_without_lmdb_the_table_says_how_to_install_it(tmp_path: Path, monkeypat
     console.print(as_table([result]))
     text = console.export_text()
     assert "pip install --group bench" in text
+    assert re.search(r"share of one core +[\d.]+ %\n", re.sub(r" +\n", "\n", text))
     assert f"{result['row_bytes']} bytes a token" in text
     assert result["lmdb_mb_s"] is result["ingest_to_lmdb_writemap"] is None
 

@@ -138,7 +138,11 @@ def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
     }
     assert plan["dry_run"] is True
     assert len(DraftStore(state / "drafts").versions()) == 7
-    assert "would be removed" in tide("drafts", "gc", "--keep", "1", "--dry-run", *where).stdout
+    shown = tide("drafts", "gc", "--keep", "1", "--dry-run", *where).stdout
+    assert "would be removed" in shown
+    assert shown.split("\n")[0].split() == ["version", "what"]
+    unmarked = next(line for line in tide("drafts", "ls", *where).stdout.splitlines() if line.startswith("v0003"))
+    assert unmarked.split()[1] == "-"
 
     tide("drafts", "unpin", "0", *where)
     assert {row["version"] for row in read("drafts", "ls", *where) if row["pinned"]} == set()

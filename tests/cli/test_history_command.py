@@ -97,10 +97,14 @@ def test_a_plot_in_the_terminal(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("ending", "begin"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
-def test_a_plot_in_a_file(run: Run, tmp_path: Path, ending: str, begin: bytes) -> None:
+def test_a_plot_in_a_file(
+    run: Run, state: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, ending: str, begin: bytes
+) -> None:
     pytest.importorskip("matplotlib", reason="group bench")
     file = tmp_path / f"plot.{ending}"
-    assert run("--plot", "acceptance", "-o", file) == ""
+    with pytest.raises(SystemExit):
+        main(["history", "--plot", "acceptance", "-o", str(file), "--state-dir", str(state)])
+    assert capsys.readouterr() == ("", f"tide: the plot is in {file}\n")
     assert file.read_bytes().startswith(begin)
     if ending == "svg":
         assert "acceptance length" in file.read_text()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from commands import ROOT, tide
+
+from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.ring import Ring
 
 INVENTORIES = ROOT / "tests" / "hardware" / "inventories"
 
@@ -59,9 +63,23 @@ def test_a_plan_counts_the_disk_for_old_samples(tmp_path: Path) -> None:
     assert (made["spool_size"], made["reservoir_size"]) == (2**36, 240 * 1024 * 23_052)
     assert ", spool of 64.0 GiB" in (text := plan("8xH100", *where).stdout)
     assert ", reservoir of 5.3 GiB" in text
+    assert re.search(r"KV cache of \d,\d{3},\d{3} tokens", text)
     chosen = json.loads(plan("8xH100", *where, "--json", TIDE_RESERVOIR_SIZE="3GiB").stdout)
     assert chosen["reservoir_size"] == 3 * 2**30
     assert json.loads(plan("8xH100", *where, "--json", "--no-training").stdout)["reservoir_size"] is None
+
+
+def test_a_plan_of_this_machine_shows_the_ring_that_is_there(tmp_path: Path) -> None:
+    spool, wanted = tmp_path / "spool", ("--json", "--state-dir", tmp_path, "--gpus", "cpu", "--spool-size", "64MiB")
+    spool.mkdir()
+    Ring.create(spool, RowLayout(576, target="smollm2-135m"), 2**24).close()
+    size = (spool / "ring.bin").stat().st_size
+    here = json.loads(tide("plan", *wanted).stdout)
+    assert (here["spool_size"], here["reservoir_size"]) == (size, size // 8)
+    assert sum(note.startswith("--spool-size has no effect") for note in here["notes"]) == 1
+    other = json.loads(plan("8xH100", *wanted).stdout)
+    assert (other["spool_size"], other["reservoir_size"]) == (2**26, 2**23)
+    assert not any("--spool-size" in note for note in other["notes"])
 
 
 def test_a_plan_names_known_troubles_of_the_pair(tmp_path: Path) -> None:

@@ -106,6 +106,12 @@ def test_listing(state: Path, spool, answer) -> None:
         (["--split", "held_out"], [row["id"] for row in rows if row["split"] == "held_out"]),
     ]:
         assert [row["id"] for row in answer(state, "ls", *filters)] == ids
+    assert spool(state, "ls", "--since", "0s").stdout == "no such samples\n"
+    spool(state, "erase", "--all", "--yes")
+    assert spool(state, "ls").stdout == "no samples\n"
+
+
+def test_the_newest_are_listed_and_the_rest_is_counted(state: Path, spool) -> None:
     few = spool(state, "ls", "-n", "1")
     assert len(few.stdout.splitlines()) == 2
     assert "1 of 4" in few.stderr

@@ -137,6 +137,20 @@ def test_adaptation() -> None:
     assert "paused by the user" in shown("adaptation", changed(cycle={"state": "paused"}))
 
 
+def test_the_served_version_has_a_row_however_few_there_are() -> None:
+    row = {"gain": None, "acceptance_length": None, "tokens": 0, "bad": None}
+    versions = [{"version": number, **row} for number in range(6)]
+    of = changed(drafts={"served": 2, "latest": 5, "versions": versions}, training={"coverage": None})
+
+    def rows(height: int) -> list[str]:
+        found = shown("adaptation", of, 80, height).splitlines()
+        return [line.split()[0] for line in found if line.endswith("0 tokens")]
+
+    full = next(height for height in range(5, 30) if len(rows(height)) == 6)
+    for room, expected in ((1, "2"), (2, "25"), (3, "245"), (4, "2345"), (5, "12345")):
+        assert rows(full - 6 + room) == [f"v000{number}" for number in expected]
+
+
 def test_domains_and_vocabulary() -> None:
     domains = {f"d{n}": {"acceptance_length": 1 + n / 10, "requests": n} for n in range(1, 9)}
     text = shown("speculation", changed(live={"domains": domains}), 80)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -398,6 +399,22 @@ def test_gpus_that_are_not_here_are_refused_with_the_next_command(wish: dict[str
     with pytest.raises(UsageError) as refused:
         plan("cpu-2", "smollm2-135m", **wish)
     assert "`tide gpus` " in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize("flag", ["serve_gpus", "train_gpus"])
+def test_a_gpu_that_another_wish_leaves_out_is_refused_with_that_wish(flag: str) -> None:
+    with pytest.raises(UsageError, match="GPU 5 is not among --gpus"):
+        plan("8xH100", "qwen3-8b", gpus="0-3", **{flag: "3,5"})
+    with pytest.raises(UsageError, match="GPU 9 is not available"):
+        plan("8xH100", "qwen3-8b", gpus="0-3", **{flag: "9"})
+
+
+def test_the_parts_of_what_is_needed_add_up() -> None:
+    for name, target in (("rtx4090-1x24", "gpt-oss-120b"), ("cpu-1", "qwen3-8b")):
+        with pytest.raises(DoesNotFit) as refused:
+            plan(name, target)
+        needed, parts = re.search(r"needed are ([\d.]+) GiB \((.*)\), free", str(refused.value.why)).groups()
+        assert sum(float(part.split()[-1]) for part in parts.split(", ")) == pytest.approx(float(needed))
 
 
 def test_what_lacks_little_is_said_in_mib() -> None:

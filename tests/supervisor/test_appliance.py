@@ -19,6 +19,8 @@ from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.file_locks import is_locked
 from tide_cli.paths import Paths
+from tide_cli.spool.layout import RowLayout
+from tide_cli.spool.ring import Ring
 from tide_cli.supervisor.appliance import check_settings, outcome_error, read_outcome, running_appliance
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.down import bring_down
@@ -389,6 +391,27 @@ def test_something_else_in_the_place_of_a_file_is_the_reason_of_the_end(tmp_path
     outcome = read_outcome(settings.paths)
     assert outcome is not None
     assert "cannot use" in outcome["reason"]
+
+
+def test_a_spool_that_keeps_its_size_is_told_of(tmp_path: Path) -> None:
+    layout = RowLayout(8, target="tiny")
+    folder = tmp_path / "state" / "spool"
+    folder.mkdir(parents=True)
+    Ring.create(folder, layout, 2**21).close()
+
+    def told(**chosen: object) -> list[str]:
+        notes: list[dict[str, Any]] = []
+        with running_appliance(check_settings(scripted_settings(tmp_path, 31_997, **chosen)), notes.append):
+            pass
+        return [note["text"] for note in notes if note["kind"] == "spool_size_ignored"]
+
+    (words,) = told(spool_size=2**22)
+    assert words.startswith(f"--spool-size has no effect: the spool in {folder} keeps its 2 MiB; ")
+    assert f"delete {folder / 'ring.bin'}," in words
+    for chosen in ({"spool_size": 2**21}, {"spool_size": None}, {"spool_size": 2**22, "capture": False}):
+        assert told(**chosen) == []
+    (folder / "ring.bin").unlink()
+    assert told(spool_size=2**22) == []
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -176,7 +176,11 @@ def in_words(profile: RoundCosts, rates: Sequence[float], batch: int, steps: int
         f"{many(shown, 'draft step')} promise{'s' if shown == 1 else ''} {promised(shown):.2f} times the speed of plain"
         f" decoding at batch size {batch}, with {100 * rates[0]:.0f} % of first proposals accepted"
     )
-    return words if steps or promised(shown) <= 1 else f"{words}; a change must bring {100 * margin:g} %"
+    if steps or promised(shown) <= 1:
+        return words
+    if promised(shown) > 1 + margin:  # since the last decision, or within the dwell of one
+        return f"{words}; it is taken if the next rounds bear that out"
+    return f"{words}; a change must bring {100 * margin:g} %"
 
 
 @dataclass(frozen=True)

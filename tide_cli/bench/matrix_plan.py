@@ -84,7 +84,8 @@ def _digest(plan: MatrixPlan) -> str:
         for file in domain_files(path) if path.is_dir() else [path]:
             digest.update(file.read_bytes())
     except OSError as error:
-        raise UsageError(f"cannot read the workload {path}", why=reason(error)) from None
+        remedy = "a workload is a JSONL file with OpenAI `messages`, or a folder of such files"
+        raise UsageError(f"cannot read the workload {path}", why=reason(error), remedy=remedy) from None
     return digest.hexdigest()
 
 

@@ -36,7 +36,7 @@ def as_table(results: list[dict[str, Any]]) -> Table:
     first = results[0]
     place = f"{first['store_bytes'] / 2**20:,.0f} MiB each, on {first['filesystem']}"
     table = Table(
-        title=f"Spool, memcpy and LMDB in turns, {place}",
+        title=f"Spool, memcpy and LMDB in turns\n{place}",
         caption="MB/s: median (quartiles). One thread; nothing syncs but SQLite's checkpoints of the spool's index.",
         box=box.SIMPLE,
         title_justify="left",
@@ -55,7 +55,7 @@ def as_table(results: list[dict[str, Any]]) -> Table:
         ("  ms a call, median", "call_ms_p50", "{:.3f}"),
         ("  ms a call, 99 %", "call_ms_p99", "{:.3f}"),
     ):
-        table.add_row(words, *[form.format(result["paced"][name]) for result in results])
+        table.add_row(words, *[form.format(result["paced"][name]).replace("%", " %") for result in results])
     table.add_row("writer's calls, ms (99 %)")
     for reader, words in (("absent", "no reader"), ("slow", "a slow one"), ("stopped", "a stopped one")):
         calls = [result["writer_call_ms"][reader] for result in results]

@@ -19,7 +19,15 @@ app.add_typer(bench_app, name="bench")
 
 @bench_app.command("spool")
 def spool(
-    seconds: Annotated[float, typer.Option("--seconds", min=1, max=86400, help="Time to measure, in all.")] = 40,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds",
+            min=1,
+            max=86400,
+            help="Time to measure; making the files comes on top, and there are three rounds at least.",
+        ),
+    ] = 40,
     size: Annotated[str, typer.Option("--size", help="Size of each store.")] = "256MiB",
     hidden: Annotated[
         list[int] | None,

@@ -163,7 +163,7 @@ def gc(
         return
     done = "would be removed" if dry_run else "removed"
     what = [(row["version"], f"{done}, {row['bytes'] / 2**20:.1f} MiB") for row in rows]
-    print_table(("version", ""), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
+    print_table(("version", "what"), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
 
 
 def _retention(store: DraftStore, paths: Paths, keep: int) -> Retention:

@@ -66,7 +66,7 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
         [
             (
                 row["version"],
-                ", ".join(name for name in ("served", "pinned", "bad") if row[name]),
+                ", ".join(name for name in ("served", "pinned", "bad") if row[name]) or None,
                 row.get("parent"),
                 f"{row['tokens']:,}" if "tokens" in row else None,
                 None if row.get("gain") is None else f"{row['gain']:+.3f}",
@@ -178,7 +178,10 @@ def use(version: Version, state_dir: StateDir = None, config: Config = None, jso
 
 @drafts_app.command("rollback")
 def rollback(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """Serve the one that was served before; twice leads back."""
+    """Serve the one that was served before.
+
+    Twice leads back to the present one, unless it was only asked for and never served.
+    """
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
     from tide_cli.supervisor.journal import read_served

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.app import app
-from tide_cli.cli.output import print_json, print_table
+from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.spool_options import parse_age
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError, UsageError
@@ -143,6 +143,7 @@ def _plot(found: dict[str, Any], figure: Figure, since: float, output: Path | No
         from tide_cli.dashboard.picture import draw
 
         draw(points, marks, title, gap=3.0 * found["step"], file=output)
+        complain([f"the plot is in {output}"])
         return
     from rich.console import Console
     from rich.text import Text

@@ -94,15 +94,22 @@ def plan(
     from tide_cli.hardware.notes import float32_note
     from tide_cli.hardware.plan_settings import plan_for, target_shape
     from tide_cli.supervisor.planned_commands import planned_commands
+    from tide_cli.supervisor.specs import spool_size as size_of
+    from tide_cli.supervisor.specs import spool_size_ignored
     from tide_cli.supervisor.values import check_values
 
     settings = settings_for(state_dir, config, **wishes)
     wanted = check_values(settings)
     machine = read_machine(inventory) if inventory else this_machine(settings.paths)
+    ignored = None if inventory else spool_size_ignored(settings)
+    if inventory is None:  # a ring that is there stays
+        settings = settings.model_copy(update={"spool_size": size_of(settings)})
     with another_machine_named("plan", inventory, settings.target):
         planned = plan_for(settings, wanted, machine)
     if not planned.serve.gpus and (note := float32_note(target_shape(wanted), planned.dtype)):
         planned = replace(planned, notes=(*planned.notes, note))
+    if ignored:
+        planned = replace(planned, notes=(*planned.notes, ignored))
     commands = planned_commands(settings, wanted, planned)
     troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []
     if json:

@@ -104,7 +104,7 @@ def _engine_words(target: str, plan: Plan) -> str:
         words.append(f"tensor parallel {plan.tensor_parallel}")
     words.append(plan.dtype)
     if plan.max_total_tokens:
-        words.append(f"KV cache of {plan.max_total_tokens} tokens")
+        words.append(f"KV cache of {plan.max_total_tokens:,} tokens")
     if plan.mem_fraction_static:
         words.append(f"static fraction {plan.mem_fraction_static:.3f}")
     if plan.spool_size:

@@ -90,7 +90,7 @@ def ls(
     elif rows:
         print_table(_COLUMNS, [_cells(row) for row in rows])
     else:
-        print("no such samples")
+        print("no such samples" if filters(**chosen) != filters() else "no samples")
     if len(found) > newest:
         complain([f"{newest} of {many(len(found), 'sample')}; --newest shows more"])
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 # kinds of events that a detached start tells of
-_PROGRESS = {"plan", "leftovers", "draft_ignored", "captures", "started", "ready"}
+_PROGRESS = {"plan", "leftovers", "draft_ignored", "spool_size_ignored", "captures", "started", "ready"}
 
 
 _NO_SETTINGS = {"state_dir", "config", "detach", "wait", "no_speculation"}

@@ -78,7 +78,9 @@ def _by_index(flag: str, index: int, available: Sequence[Gpu]) -> Gpu:
             return gpu
     here = ", ".join(str(gpu.index) for gpu in available) or "none"
     raise UsageError(
-        f"{flag}: GPU {index} is not available", why=f"available: {here}", remedy="`tide gpus` lists those here"
+        f"{flag}: GPU {index} is not available",
+        why=f"available: {here}",
+        remedy="`tide gpus` lists those of this machine",
     )
 
 

@@ -56,8 +56,8 @@ def layouts(
     where a wish cannot be fulfilled.
     """
     fits, useful = tensor_parallel_sizes(shape, draft), useful_gpus(shape)
-    serve = named_gpus("--serve-gpus", wishes.serve_gpus, pool)
-    train = named_gpus("--train-gpus", wishes.train_gpus, pool) if wishes.training else None
+    serve = _named("--serve-gpus", wishes.serve_gpus, pool, inventory)
+    train = _named("--train-gpus", wishes.train_gpus, pool, inventory) if wishes.training else None
     if serve == ():
         raise UsageError("--serve-gpus cpu: that would leave the GPUs idle", remedy="--gpus cpu serves on the CPU")
     if train and len(train) > 1:
@@ -86,6 +86,14 @@ def layouts(
     if not wishes.training or (train is None and wishes.train_cores is None):
         found += [Layout(chosen, "off") for chosen in sets(pool)]
     return found
+
+
+def _named(flag: str, text: str | None, pool: Sequence[Gpu], inventory: Inventory) -> tuple[Gpu, ...] | None:
+    """See `named_gpus`; pool: what `--gpus` leaves of the machine."""
+    named = named_gpus(flag, text, inventory.gpus)
+    if out := ", ".join(str(gpu.index) for gpu in named or () if gpu not in pool):
+        raise UsageError(f"{flag}: GPU {out} is not among --gpus", remedy="name it there too, or leave --gpus out")
+    return named
 
 
 def _rank(layout: Layout, inventory: Inventory, draft: DraftShape | None, wishes: Wishes) -> int:

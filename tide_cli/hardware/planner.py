@@ -176,7 +176,7 @@ def _on_gpus(
             " KV cache"
         )
     if tokens < (wishes.context_length or shape.context_length):
-        notes.append(f"the KV cache holds {tokens} tokens: no single request can be longer")
+        notes.append(f"the KV cache holds {tokens:,} tokens: no single request can be longer")
     plan = _divided(inventory, layout.serve, fit.trainer, layout.trainer != "off", notes, wishes)
     return replace(
         plan,

@@ -20,7 +20,10 @@ class DoesNotFit(UsageError):
 
     def __init__(self, target: str, where: str, parts: Sequence[Part], free: int, note: str | None = None) -> None:
         largest = sorted(parts, key=lambda part: -part.size)[:4]
-        words = ", ".join(f"{part.name} {part.size / GIB:.1f}" for part in largest)
+        sizes = [(part.name, round(10 * part.size / GIB)) for part in largest]
+        if (rest := round(10 * total(parts) / GIB) - sum(size for _, size in sizes)) > 0 and len(parts) > len(largest):
+            sizes.append(("others", rest))
+        words = ", ".join(f"{name} {tenths / 10:.1f}" for name, tenths in sizes)
         lack = total(parts) - free
         missing = f"{lack / GIB:.1f} GiB" if lack >= GIB // 10 else f"{-(-lack // MIB)} MiB"
         super().__init__(

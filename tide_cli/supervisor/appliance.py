@@ -28,7 +28,7 @@ from tide_cli.supervisor.logs import open_log
 from tide_cli.supervisor.own_machine import own_inventory
 from tide_cli.supervisor.ports import LOOPBACK, check_host, check_metrics_port, check_port, reserved
 from tide_cli.supervisor.run import Supervisor
-from tide_cli.supervisor.specs import Workshop, free_disk, reservoir_size, spool_size
+from tide_cli.supervisor.specs import Workshop, free_disk, reservoir_size, spool_size, spool_size_ignored
 from tide_cli.supervisor.status import reachable
 from tide_cli.supervisor.values import check_values
 
@@ -93,6 +93,8 @@ def running_appliance(workshop: Workshop, on_event: OnEvent) -> Iterator[Supervi
                 supervisor.note("leftovers", f"ended {many(len(found), 'process')} of a former appliance")
             if settings.draft and DraftStore(paths.drafts).latest() is not None:
                 supervisor.note("draft_ignored", f"--draft has no effect: {paths.drafts} already has drafts")
+            if words := spool_size_ignored(settings):
+                supervisor.note("spool_size_ignored", words)
             if settings.speculates and settings.capture:
                 text = f"hidden states of prompts and answers are stored in {paths.spool}; --no-capture stores none"
                 supervisor.note("captures", text)

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import uuid
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tide_cli.paths import Paths
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import check_ring
 from tide_cli.spool.layout import RowLayout, row_bytes
-from tide_cli.spool.ring import RING_FILE
+from tide_cli.spool.ring import RING_FILE, Ring
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.journal import read_served
 from tide_cli.supervisor.messages import DRAFT, ENGINE, TARGET, TRAINER
@@ -214,19 +215,40 @@ def trainer_argv(config: Path) -> list[str]:
 
 
 def spool_size(settings: Settings) -> int:
-    """Bytes of the ring: as set, else a tenth of the free disk, at most 64 GiB. A ring that exists keeps its size."""
+    """Bytes of the ring: of the one that is there, else as set, else a tenth of the free disk, at most 64 GiB."""
+    ring = settings.paths.spool / RING_FILE
+    if ring.is_file():
+        return ring.stat().st_size
     if settings.spool_size is not None:
         return settings.spool_size
     return memory.spool_size(free_disk(settings.paths.state))
 
 
+def spool_size_ignored(settings: Settings) -> str | None:
+    """What to say where a ring is there and another size is asked for; None where there is nothing to say."""
+    wanted, folder = settings.spool_size, settings.paths.spool
+    if wanted is None or not (settings.speculates and settings.capture):
+        return None
+    try:
+        ring = Ring.open(folder)
+    except (OSError, TideError):  # there is none, or none that a start would take
+        return None
+    with closing(ring):
+        if ring.layout.pages_in(wanted) == ring.pages:
+            return None
+        return (
+            f"--spool-size has no effect: the spool in {folder} keeps its {ring.size_bytes / 2**20:.0f} MiB; for"
+            f" another size stop TIDE and delete {folder / RING_FILE}, with the samples in it: the drafts and the"
+            " reservoir stay"
+        )
+
+
 def reservoir_size(settings: Settings, hidden_size: int) -> int:
     """Bytes of old samples kept: as set, else by the row of the target and the ring."""
-    ring = settings.paths.spool / RING_FILE
     return memory.reservoir_size(
         settings.reservoir_size,
-        # the free disk is another at every start, and what is kept would shrink with it; a ring stays as it is
-        ring=ring.stat().st_size if ring.exists() else spool_size(settings),
+        # of the ring that is there: the free disk is another at every start, and what is kept would shrink with it
+        ring=spool_size(settings),
         row=row_bytes(hidden_size),
         sample_tokens=settings.max_sample_tokens,
     )

@@ -26,8 +26,8 @@ def lines(view: View, width: int, height: int) -> list[Text]:
     if height > len(found):
         found += coverage(view)
     room = height - len(found) - 1
-    if room >= 2 and (rows := _versions(view)):
-        found += [Text("version    gain   gate   live   trained on", "dim"), *rows[-room + 1 :]]
+    if room >= 2 and (rows := _versions(view, room - 1)):
+        found += [Text("version    gain   gate   live   trained on", "dim"), *rows]
     return fitted(found, width, height, view.ascii)
 
 
@@ -116,10 +116,14 @@ def coverage(view: View) -> list[Text]:
     return [labelled("vocabulary", (words, style))]
 
 
-def _versions(view: View) -> list[Text]:
-    """A line for each draft, the newest last."""
+def _versions(view: View, most: int) -> list[Text]:
+    """Lines of `most` drafts, the newest last; the served one is among them, however old it is."""
+    known = view.get("drafts", "versions") or []
+    before, chosen = known[:-most], known[-most:]
+    if kept := [row for row in before if row["version"] == view.get("drafts", "served")]:
+        chosen = [*kept, *chosen[1:]]
     rows = []
-    for row in view.get("drafts", "versions") or []:
+    for row in chosen:
         served = row["version"] == view.get("drafts", "served")
         gain = DASH if row.get("gain") is None else f"{row['gain']:+.3f}"
         live = view.get("live", "acceptance_length") if served else None
