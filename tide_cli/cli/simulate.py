@@ -53,7 +53,9 @@ def simulate(
     ] = None,
     concurrency: Annotated[
         int | None,
-        _option("--concurrency", "Or so many at a time, always.", min=1, max=10**5, show_default="max_running_requests"),
+        _option(
+            "--concurrency", "Or so many at a time, always.", min=1, max=10**5, show_default="max_running_requests"
+        ),
     ] = None,
     speed: Annotated[float, _option("--speed", "How many times as fast as the trace.")] = 1.0,
     input_tokens: Annotated[

@@ -143,7 +143,8 @@ def _positive(value: Any) -> bool:
 def _rope(value: Any) -> bool:
     """Whether its names are texts and nothing else of it is one."""
     names = ("rope_type", "type")
-    return isinstance(value, dict) and all(isinstance(v, str) == (name in names) for name, v in value.items())
+    given = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else None
+    return given is not None and all(isinstance(inner, str) == (name in names) for name, inner in given.items())
 
 
 _CAN_BE: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -42,7 +42,7 @@ def read_any(folder: Path) -> dict[str, Tensor]:
     tensors = {str(name): item for name, item in items if isinstance(item, Tensor) and name not in EMBEDDING_NAMES}
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or not tensor.is_cpu or tensor.is_quantized or tensor.is_nested:
-            raise _unreadable(pickled, f"its tensor {name} is sparse, quantised or empty")
+            raise _unreadable(pickled, f"its tensor {name} is sparse, quantised or without values")
     return tensors
 
 
@@ -92,7 +92,10 @@ def completed(
 def _is_plain_rope(config: Mapping[str, Any]) -> bool:
     """Whether no angle depends on the longest position, as it does for other kinds of scaling."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type", "default")) in ("default", "llama3")
+    return isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type", "default")) in (
+        "default",
+        "llama3",
+    )
 
 
 def _plain(name: str) -> str:
