@@ -92,10 +92,8 @@ def completed(
 def _is_plain_rope(config: Mapping[str, Any]) -> bool:
     """Whether no angle depends on the longest position, as it does for other kinds of scaling."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type", "default")) in (
-        "default",
-        "llama3",
-    )
+    plain = ("default", "llama3")
+    return isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type", "default")) in plain
 
 
 def _plain(name: str) -> str:
