@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 SIDE_SUFFIXES = ("-journal", "-wal", "-shm")  # of what SQLite puts beside a file
@@ -22,10 +24,13 @@ def check_database(path: Path) -> None:
 
 
 def read_named(path: Path) -> str:
-    """The text of a file, a pipe or a device that a user has named. Raises OSError; ValueError where it is too long, or
-    no text."""
-    with path.open("rb") as file:
+    """The text of a file, a pipe or a device that a user has named. Raises OSError; ValueError where it is too long, no
+    text, or a pipe to which nobody writes: that is not waited for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        os.set_blocking(file.fileno(), True)
         content = file.read(_LARGEST + 1)
+        if not content and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is a pipe, and nothing came out of it")
     if len(content) > _LARGEST:
         raise ValueError(f"it has more than {_LARGEST // 2**20} MiB")
     return content.decode()

@@ -198,6 +198,28 @@ def test_an_odd_manifest_is_a_row_with_an_error(state: Path, capsys: pytest.Capt
         assert VersionRows(DraftStore(state / "drafts")).newest()[0]["version"] == 0
 
 
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        ({"domains": {"a": "x", "b": 0.5}}, "a x, b +0.500"),
+        ({"domains": {"a": None}}, "a None"),
+        ({"domains": {"a": [1]}}, "a [1]"),
+        ({"reason": {"x": {"y": 1}}, "why": {"x": {"y": 1}}}, "x {'y': 1}"),
+    ],
+)
+def test_an_odd_figure_of_a_gate_is_shown_as_it_stands(
+    state: Path, capsys: pytest.CaptureFixture[str], gate: dict, words: str
+) -> None:
+    path = state / "drafts" / "v0001" / "manifest.json"
+    path.chmod(0o600)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"gate": gate}))
+    for how in (("show", "1"), ("diff", "0", "1")):
+        with pytest.raises(SystemExit) as end:
+            main(["drafts", *how, "--state-dir", str(state)])
+        shown = capsys.readouterr()
+        assert (end.value.code, words in shown.out) == (0, True), shown
+
+
 def served(state: Path, version: int) -> None:
     """What an appliance writes down whose engine has come up with this version."""
     journal = Journal(state / "tide.db")

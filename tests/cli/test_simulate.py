@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,10 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (["--speed", 2], "--speed is that of a --workload"),
         (["--rate", 0], "--rate 0: it takes a number above 0"),
         (["--duration", -1], "--duration -1"),
+        (["--rate", "1e308"], "'--rate': it takes numbers up to 1000"),
+        (["--concurrency", 2**31], "'--concurrency': it takes numbers up to 100000"),
+        (["--input-tokens", "9999999999999999"], "'--input-tokens': it takes numbers up to 10000000"),
+        (["--output-tokens", 10**9], "'--output-tokens': it takes numbers up to 10000000"),
         (["--bandwidth", 900], "--bandwidth and --tflops go together"),
         (["--domains", 2], "--domains and --shift-every go together"),
         (["--trainer-share", 1], "--trainer-share 1"),
@@ -85,12 +90,18 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (["--profile", "/nowhere/profile.json"], "cannot read the profile"),
         (["--profile", H200], "cannot read the profile"),
         (["--workload", "/nowhere/trace.csv"], "cannot read the trace"),
+        (["--profile", "/dev/zero"], "cannot read the profile /dev/zero: it has more than 64 MiB"),
+        (["--profile", "PIPE"], "cannot read the profile"),
+        (["--workload", "PIPE"], "cannot read the trace"),
+        (["--inventory", "PIPE"], "cannot read the inventory"),
+        (["--workload", "/dev/zero"], "cannot read the trace /dev/zero: it has more than 64 MiB"),
         (["--write-spool", "5GiB"], "--write-spool 5GiB is too large"),
         (["--target", "somebody/else"], "the shape of somebody--else is not known here"),
     ],
 )
-def test_wrong_usage_is_said_in_two_lines(arguments: list[object], words: str) -> None:
-    answer = simulate(*arguments)
+def test_wrong_usage_is_said_in_two_lines(tmp_path: Path, arguments: list[object], words: str) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    answer = simulate(*(pipe if argument == "PIPE" else argument for argument in arguments))
     assert answer.returncode == 2
     assert words in answer.stderr
     assert len(answer.stderr.splitlines()) <= 2

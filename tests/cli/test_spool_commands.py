@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spool"))
 
 from spool_traffic import LAYOUT, LONGEST, prefix_rows, states
 
+from tide_cli.cli import main
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir
 from tide_cli.spool.ring import Ring
@@ -138,6 +141,26 @@ def test_the_text_is_shown_only_when_asked_for(state: Path, tmp_path: Path, spoo
     assert row["answer"] == "w44 w45 w46 w47 w48 w49"
     shown = spool(state, "show", 2, "--text", "--target", target).stdout
     assert "--- prompt\nw41 w42 w43\n" in shown
+
+
+def test_the_text_is_read_by_a_tokenizer_of_the_named_cache(state: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    seen: list[Path] = []
+
+    def load(name: str, paths: Paths) -> None:
+        seen.append(paths.cache)
+        raise TideError("no tokenizer")
+
+    monkeypatch.setattr("tide_cli.targets.tokenizer.load_tokenizer", load)
+    (file := tmp_path / "tide.toml").write_text(f'cache_dir = "{tmp_path / "named"}"\n')
+    show = ["spool", "show", "2", "--text", "--state-dir", str(state)]
+    monkeypatch.setenv("TIDE_CACHE_DIR", str(tmp_path / "variable"))
+    for more in ([], ["--config", str(file)]):
+        with pytest.raises(SystemExit):
+            main([*show, *more])
+    monkeypatch.delenv("TIDE_CACHE_DIR")
+    with pytest.raises(SystemExit):
+        main([*show, "--config", str(file)])
+    assert seen == [tmp_path / "variable", tmp_path / "variable", tmp_path / "named"], capsys.readouterr().err
 
 
 def test_damage_in_the_reservoir_is_found_and_removed(state: Path, spool, answer) -> None:

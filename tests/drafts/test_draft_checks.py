@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from tide_cli.drafts.checks import publish_foreign, same_make
 from tide_cli.drafts.export import export_draft
+from tide_cli.drafts.fit import tensor_names
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import read_draft, vocabulary_ids
 from tide_cli.errors import TideError, UsageError
@@ -40,7 +42,7 @@ def test_a_draft_from_elsewhere_becomes_a_version_without_a_parent(tmp_path: Pat
         ({"tensors": {"fc.weight": None}}, "fc.weight does not fit: it is missing"),
         ({"tensors": {"lm_head.weight": torch.full((12, 8), float("nan"))}}, "not finite"),
         ({"tensors": {"more": torch.ones(1)}}, "more does not fit"),
-        ({"tensors": {"d2t": torch.zeros(12)}}, "d2t must map"),
+        ({"tensors": {"d2t": torch.zeros(12)}}, "d2t does not fit: its dtype"),
         ({"tensors": {"d2t": torch.arange(12).flip(0) * 2}}, "d2t must map"),
         ({"tensors": {"d2t": torch.arange(12) + 21}}, "d2t must map"),
         ({"tensors": {"d2t": torch.arange(12) - 1}}, "d2t must map"),
@@ -49,6 +51,23 @@ def test_a_draft_from_elsewhere_becomes_a_version_without_a_parent(tmp_path: Pat
         ({"config": {"draft_vocab_size": None}}, "draft_vocab_size is missing"),
         ({"config": {"draft_vocab_size": True}}, "draft_vocab_size is True"),
         ({"config": {"num_attention_heads": 4}}, "o_proj"),
+        ({"tensors": {"fc.weight": torch.ones(8, 24, dtype=torch.int8)}}, "fc.weight does not fit: its dtype"),
+        ({"tensors": {"fc.weight": torch.ones(8, 24).to(torch.float8_e4m3fn)}}, "fc.weight does not fit: its dtype"),
+        ({"tensors": {"norm.weight": torch.ones(8, dtype=torch.bool)}}, "norm.weight does not fit: its dtype"),
+        ({"tensors": {"norm.weight": torch.ones(8, dtype=torch.complex64)}}, "norm.weight does not fit: its dtype"),
+        ({"tensors": {"d2t": torch.zeros(12, dtype=torch.bool), "t2d": None}}, "d2t does not fit: its dtype"),
+        ({"tensors": {"t2d": torch.ones(32, dtype=torch.complex64)}}, "t2d does not fit: its dtype"),
+        ({"tensors": {"d2t": torch.tensor(3), "t2d": None}}, "d2t does not fit: its shape"),
+        ({"tensors": {"d2t": torch.zeros(3, 4, dtype=torch.int64), "t2d": None}}, "d2t does not fit: its shape"),
+        ({"tensors": {"lm_head.weight": torch.tensor(1.0), "d2t": None}}, "it has no d2t"),
+        ({"config": {"rms_norm_eps": "x"}}, "rms_norm_eps is 'x', not a positive number"),
+        ({"config": {"rope_theta": True}}, "rope_theta is True, not a positive number"),
+        ({"config": {"hidden_act": 3}}, "hidden_act is 3, not a name"),
+        ({"config": {"rope_scaling": "x"}}, "rope_scaling is 'x', not an object of numbers with a rope_type"),
+        ({"config": {"rope_scaling": [1]}}, "rope_scaling is [1]"),
+        ({"config": {"rope_parameters": {"rope_type": [1]}}}, "rope_parameters is {'rope_type': [1]}"),
+        ({"config": {"rope_scaling": {"rope_type": "yarn", "factor": "x"}}}, "rope_scaling is"),
+        ({"config": {"max_position_embeddings": 1e3}}, "max_position_embeddings is 1000.0"),
     ],
 )
 def test_what_does_not_fit_is_named_and_not_published(
@@ -110,6 +129,16 @@ def test_weights_that_are_a_folder(tmp_path: Path, make_draft: Callable[..., Pat
     with pytest.raises(TideError, match=r"model\.safetensors is damaged") as raised:
         take(folder, DraftStore(tmp_path / "drafts"))
     assert raised.value.why == "it is a folder"
+
+
+def test_weights_that_are_a_pipe(tmp_path: Path, make_draft: Callable[..., Path]):
+    folder = make_draft()
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    assert tensor_names(folder) is None
+    with pytest.raises(TideError, match=r"model\.safetensors is damaged") as raised:
+        take(folder, DraftStore(tmp_path / "drafts"))
+    assert raised.value.why == "something else is in its place"
 
 
 def test_an_export_that_fails_leaves_no_folder(
@@ -207,6 +236,57 @@ def test_what_follows_from_the_rest_is_filled_in(tmp_path: Path, make_draft: Cal
     assert made["t2d"].nonzero().flatten().tolist() == list(range(0, 24, 2))
     assert "embed_tokens.weight" not in made
     assert (config["architectures"], config["num_hidden_layers"]) == (["LlamaForCausalLMEagle3"], 1)
+
+
+def pickled(folder: Path, content: object) -> Path:
+    """The same draft with its weights in a pickled file: `content` are its bytes, or what is pickled."""
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+    return folder
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02junk", b"PK\x03\x04" + bytes(50), b"\x80\x02]]."])
+def test_a_pickled_file_that_is_none(tmp_path: Path, make_draft: Callable[..., Path], content: bytes):
+    with pytest.raises(TideError, match=r"cannot read .*pytorch_model\.bin") as raised:
+        take(pickled(make_draft(), content), DraftStore(tmp_path / "drafts"))
+    assert raised.value.why == "it is damaged, or holds more than tensors"
+
+
+def test_a_pickled_file_that_was_cut_short(tmp_path: Path, make_draft: Callable[..., Path]):
+    folder = make_draft()
+    path = pickled(folder, read_draft(folder)) / "pytorch_model.bin"
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(TideError, match=r"cannot read .*pytorch_model\.bin"):
+        take(folder, DraftStore(tmp_path / "drafts"))
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({5: torch.ones(1)}, "tensor 5 does not fit"),
+        ({"norm.weight": torch.ones(8).to_sparse()}, "norm.weight is sparse, quantised or without values"),
+        ({"norm.weight": torch.ones(8, device="meta")}, "norm.weight is sparse, quantised or without values"),
+        ({"norm.weight": torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.quint8)}, "norm.weight is sparse"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*quantize", "ignore:TypedStorage")
+def test_a_pickled_tensor_that_no_engine_takes(tmp_path: Path, make_draft: Callable[..., Path], odd: dict, words: str):
+    folder = make_draft()
+    with pytest.raises(TideError) as raised:
+        take(pickled(folder, read_draft(folder) | odd), DraftStore(tmp_path / "drafts"))
+    assert words in raised.value.lines()[0]
+
+
+def test_pickled_tensors_may_share_memory(tmp_path: Path, make_draft: Callable[..., Path]):
+    folder, store = make_draft(), DraftStore(tmp_path / "drafts")
+    tensors = read_draft(folder)
+    both = torch.arange(16.0)
+    tensors |= {"norm.weight": both[:8], "midlayer.hidden_norm.weight": both[4:12]}
+    take(pickled(folder, tensors), store)
+    made, _ = published(store)
+    assert made["norm.weight"].tolist() == list(range(8))
+    assert made["midlayer.hidden_norm.weight"].tolist() == list(range(4, 12))
 
 
 def test_a_pickled_file_with_more_than_tensors_is_not_loaded(tmp_path: Path, make_draft: Callable[..., Path]):

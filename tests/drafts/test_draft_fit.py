@@ -39,6 +39,7 @@ def test_drafts_that_fit(config: dict[str, object]) -> None:
         ({**LMSYS, "target_hidden_size": 4096}, "target_hidden_size is 4096"),
         ({**LMSYS, "tie_word_embeddings": True}, "tie_word_embeddings"),
         ({**LMSYS, "num_aux_hidden_states": 5}, "it reads 5 hidden states"),
+        ({**LMSYS, "num_aux_hidden_states": "3"}, "its num_aux_hidden_states is '3', not a number"),
         (eagle([1, 17]), "it reads 2 hidden states"),
         (eagle([1, 17, "32"]), "not three numbers"),
         (eagle([25, 31, 37]), "are not three layers of the target's 36"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tide_cli.bench.requests import Request, poisson_arrivals
 from tide_cli.errors import UsageError, reason
+from tide_cli.regular_files import read_named
 
 _COLUMNS = ("timestamp_s", "output_tokens")
 
@@ -33,17 +35,12 @@ def read_trace(path: Path) -> list[Arrival]:
     Raises UsageError naming the line.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            absent = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-            if absent:
-                raise UsageError(
-                    f"the trace {path} has no column {absent[0]}", remedy=f"it needs {', '.join(_COLUMNS)}"
-                )
-            found = [_arrival(path, rows.line_num, row) for row in rows]
-    except OSError as error:
-        raise UsageError(f"cannot read the trace {path}", why=reason(error)) from None
-    except (UnicodeDecodeError, csv.Error) as error:
+        rows = csv.DictReader(io.StringIO(read_named(path).removeprefix("\ufeff"), newline=""))
+        absent = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+        if absent:
+            raise UsageError(f"the trace {path} has no column {absent[0]}", remedy=f"it needs {', '.join(_COLUMNS)}")
+        found = [_arrival(path, rows.line_num, row) for row in rows]
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"cannot read the trace {path}", why=reason(error)) from None
     if not found:
         raise UsageError(f"the trace {path} has no rows")

@@ -154,7 +154,8 @@ def _gate_figure(value: Any) -> Any:
     """As it stands in the manifest; the gains by domain in one line, None where there are none."""
     if not isinstance(value, dict):
         return value
-    return ", ".join(f"{name} {gain:+.3f}" for name, gain in value.items()) or None
+    gains = ((name, f"{gain:+.3f}" if isinstance(gain, int | float) else gain) for name, gain in value.items())
+    return ", ".join(f"{name} {gain}" for name, gain in gains) or None
 
 
 def _change(relative: float | None) -> str:

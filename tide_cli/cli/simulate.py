@@ -48,16 +48,22 @@ def simulate(
     workload: Annotated[
         Path | None, path_option("--workload", "Load as in a trace: timestamp_s, input_tokens, output_tokens.", "CSV")
     ] = None,
-    rate: Annotated[float | None, _option("--rate", "Or requests a second, at random.", show_default="none")] = None,
+    rate: Annotated[
+        float | None, _option("--rate", "Or requests a second, at random.", max=1000, show_default="none")
+    ] = None,
     concurrency: Annotated[
         int | None,
-        _option("--concurrency", "Or so many at a time, always.", min=1, show_default="max_running_requests"),
+        _option(
+            "--concurrency", "Or so many at a time, always.", min=1, max=10**5, show_default="max_running_requests"
+        ),
     ] = None,
     speed: Annotated[float, _option("--speed", "How many times as fast as the trace.")] = 1.0,
-    input_tokens: Annotated[int, _option("--input-tokens", "Mean length of a prompt; a trace has its own.", min=1)] = (
-        1000
-    ),
-    output_tokens: Annotated[int, _option("--output-tokens", "Mean length of an answer, likewise.", min=2)] = 300,
+    input_tokens: Annotated[
+        int, _option("--input-tokens", "Mean length of a prompt; a trace has its own.", min=1, max=10**7)
+    ] = 1000,
+    output_tokens: Annotated[
+        int, _option("--output-tokens", "Mean length of an answer, likewise.", min=2, max=10**7)
+    ] = 300,
     duration: Annotated[float, _option("--duration", "Simulated seconds, at most.", max=10**7)] = 1800.0,
     domains: Annotated[int, _option("--domains", "Kinds of traffic, one after another.", min=1)] = 1,
     shift_every: Annotated[

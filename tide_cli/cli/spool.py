@@ -14,7 +14,7 @@ from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool_options import as_row, filters, size_words, when
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
 from tide_cli.printable import many, printable_lines
@@ -134,7 +134,7 @@ def show(
             raise TideError(f"there is no sample {sample}", remedy="`tide spool ls` lists what there is")
         row = as_row(infos[0])
         if text:
-            row |= _text(paths, reader, infos[0], target)
+            row |= _text(settings_for(state_dir, config).paths, reader, infos[0], target)
     if json:
         print_json(row)
         return

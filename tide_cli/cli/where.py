@@ -64,12 +64,16 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def appliance_paths(state_dir: Path | None, config: Path | None = None) -> Paths:
-    """The paths of the appliance in question; the settings are loaded only where a settings file may name it."""
+    """The paths of the appliance in question; the settings are loaded only where a settings file may name it.
+
+    A cache that a settings file names counts only then: what needs it loads the settings.
+    """
     variable = os.environ.get("TIDE_STATE_DIR") or None
     if state_dir is None and variable is None and config_file(config) is not None:
         return checked(settings_for(None, config).paths)
     named = state_dir or (_path("TIDE_STATE_DIR", variable) if variable else default_state_dir())
-    return checked(Paths.under(named, default_cache_dir()))
+    cache = os.environ.get("TIDE_CACHE_DIR")
+    return checked(Paths.under(named, _path("TIDE_CACHE_DIR", cache) if cache else default_cache_dir()))
 
 
 def settings_for(state_dir: Path | None, config: Path | None, **flags: Any) -> Settings:

@@ -14,7 +14,7 @@ from tide_cli.drafts.complete import Lender, completed, read_any, write
 from tide_cli.drafts.fit import HEAD, MAP, TargetFacts, lacks, misfit, same_aux_layers
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
-from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import WHOLE, check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
 
@@ -62,6 +62,7 @@ def publish_foreign(
     try:
         if why := lacks(made, shape):
             raise TideError("a part is missing", why=why)
+        check_config(shape)
         check_tensors(made, shape)
     except TideError as error:
         what = f"the draft {folder} cannot be served: {error.what}"
@@ -107,15 +108,50 @@ def _exported(folder: Path) -> Manifest | None:
         return None
 
 
+_FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_DTYPES = {"d2t": WHOLE, "t2d": (torch.bool, *WHOLE)}  # of the others: _FLOATING
+
+
 def check_tensors(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
     """Refuses tensors that are not those of a draft with this config.json, in any floating dtype: the engine casts.
 
     TideError names the first that is wrong.
     """
-    kinds, shapes = draft_kinds(tensors), draft_shapes(config)
-    expected = {name: (shape, kinds[name][1] if name in kinds else torch.float32) for name, shape in shapes.items()}
+    expected = {}
+    for name, shape in draft_shapes(config).items():
+        allowed = _DTYPES.get(name, _FLOATING)
+        own = tensors[name].dtype if name in tensors else None
+        expected[name] = shape, own if own in allowed else allowed[0]
     check_draft(tensors, expected)
     check_vocabulary_map(tensors["d2t"], tensors["t2d"])
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuses a config.json that no engine builds a draft from. What is absent or null has a default there. TideError
+    names the first value that is wrong."""
+    for name, (can_be, what) in _CAN_BE.items():
+        if (value := config.get(name)) is not None and not can_be(value):
+            why = f"{name} is {repr(value)[:50]}, not {what}"
+            raise TideError("its config.json is not that of an EAGLE3 draft", why=why)
+    _size(config, "max_position_embeddings", 1)
+
+
+def _positive(value: Any) -> bool:
+    return type(value) in (int, float) and value > 0
+
+
+def _rope(value: Any) -> bool:
+    """Whether its names are texts and nothing else of it is one."""
+    names = ("rope_type", "type")
+    given = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else None
+    return given is not None and all(isinstance(inner, str) == (name in names) for name, inner in given.items())
+
+
+_CAN_BE: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "hidden_act": (lambda value: isinstance(value, str), "a name"),
+    **dict.fromkeys(("rms_norm_eps", "rope_theta"), (_positive, "a positive number")),
+    **dict.fromkeys(("rope_scaling", "rope_parameters"), (_rope, "an object of numbers with a rope_type")),
+}
 
 
 def draft_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

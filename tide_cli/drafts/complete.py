@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from tide_cli.drafts.fit import HEAD, MAP, lacks
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
-from tide_cli.drafts.tensors import EMBEDDING_NAMES, read_draft, vocabulary_ids
+from tide_cli.drafts.tensors import EMBEDDING_NAMES, WHOLE, read_draft, vocabulary_ids
 from tide_cli.errors import TideError, reason
 
 PICKLED_FILE = "pytorch_model.bin"
@@ -34,11 +33,21 @@ def read_any(folder: Path) -> dict[str, Tensor]:
     if (folder / WEIGHTS_FILE).is_file() or not pickled.is_file():
         return read_draft(folder)
     try:
-        tensors = torch.load(pickled, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise TideError(f"cannot read {pickled}", why=reason(error), remedy="use another draft") from None
-    items = tensors.items() if isinstance(tensors, dict) else ()
-    return {name: item for name, item in items if isinstance(item, Tensor) and name not in EMBEDDING_NAMES}
+        loaded = torch.load(pickled, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError) as error:
+        raise _unreadable(pickled, reason(error)) from None
+    except Exception:  # of many kinds: a damaged file can order anything of what reads it
+        raise _unreadable(pickled, "it is damaged, or holds more than tensors") from None
+    items = loaded.items() if isinstance(loaded, dict) else ()
+    tensors = {str(name): item for name, item in items if isinstance(item, Tensor) and name not in EMBEDDING_NAMES}
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or not tensor.is_cpu or tensor.is_quantized or tensor.is_nested:
+            raise _unreadable(pickled, f"its tensor {name} is sparse, quantised or without values")
+    return tensors
+
+
+def _unreadable(path: Path, why: str) -> TideError:
+    return TideError(f"cannot read {path}", why=why, remedy="use another draft")
 
 
 def completed(
@@ -58,16 +67,17 @@ def completed(
         ids, head = lend()
         made[HEAD], made[MAP] = head.to(made.get("fc.weight", head).dtype), ids - torch.arange(len(ids))
         notes.append(f"it has no head and starts with the target's, for {len(ids)} tokens")
-    elif HEAD in made and MAP not in made and len(made[HEAD]) == shape.get("vocab_size"):
+    elif HEAD in made and MAP not in made and made[HEAD].shape[:1] == (shape.get("vocab_size"),):
         made[MAP] = torch.zeros(len(made[HEAD]), dtype=torch.int64)
         notes.append("it has no vocabulary map, and needs none: it can propose every token")
-    if MAP in made and "t2d" not in made and isinstance(size := shape.get("vocab_size"), int):
+    if MAP in made and MAP not in tensors:
+        shape["draft_vocab_size"] = len(made[MAP])
+    usual = MAP in made and made[MAP].shape == (shape.get("draft_vocab_size"),) and made[MAP].dtype in WHOLE
+    if usual and "t2d" not in made and isinstance(size := shape.get("vocab_size"), int):
         ids = vocabulary_ids(made[MAP])
         made["t2d"] = torch.zeros(size, dtype=torch.bool)
         made["t2d"][ids[(ids >= 0) & (ids < size)]] = True  # a wrong map is told by the checks
         notes.append("its t2d follows from d2t")
-    if MAP in made and MAP not in tensors:
-        shape["draft_vocab_size"] = len(made[MAP])
     longest = shape.get("max_position_embeddings")
     short = not isinstance(longest, int) or longest < (context_length or 0)
     if context_length is not None and short and _is_plain_rope(shape):
@@ -82,7 +92,8 @@ def completed(
 def _is_plain_rope(config: Mapping[str, Any]) -> bool:
     """Whether no angle depends on the longest position, as it does for other kinds of scaling."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return scaling.get("rope_type", scaling.get("type", "default")) in ("default", "llama3")
+    plain = ("default", "llama3")
+    return isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type", "default")) in plain
 
 
 def _plain(name: str) -> str:
@@ -92,5 +103,7 @@ def _plain(name: str) -> str:
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
     """model.safetensors and config.json into an existing folder."""
-    save_file({n: t.contiguous() for n, t in tensors.items()}, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    # copies, as tensors of a pickled file may share memory and safetensors has no way to say so
+    apart = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    save_file(apart, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     (folder / CONFIG_FILE).write_text(json.dumps(dict(config), indent=1, sort_keys=True) + "\n")

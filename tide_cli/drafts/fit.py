@@ -14,6 +14,7 @@ from typing import Any
 
 from tide_cli.drafts.manifest import WEIGHTS_FILE
 from tide_cli.json_files import json_object
+from tide_cli.regular_files import check_regular
 
 HEAD, MAP = "lm_head.weight", "d2t"
 _AUX_STATES = 3
@@ -63,6 +64,8 @@ def misfit(config: Mapping[str, Any], target: TargetFacts) -> str | None:
 def _wrong_layers(config: Mapping[str, Any], target: TargetFacts) -> str | None:
     ids = _eagle_config(config).get("eagle_aux_hidden_state_layer_ids")
     count = config.get("num_aux_hidden_states") or (len(ids) if isinstance(ids, list) and ids else _AUX_STATES)
+    if not isinstance(count, int):
+        return f"its num_aux_hidden_states is {repr(count)[:50]}, not a number"
     if count != _AUX_STATES:
         return f"it reads {count} hidden states of the target, TIDE stores {_AUX_STATES}"
     if not ids:
@@ -123,7 +126,8 @@ def lacks(names: Collection[str], config: Mapping[str, Any]) -> str | None:
 def tensor_names(folder: Path) -> set[str] | None:
     """Names of the tensors in a draft's model.safetensors, from its header; None where that cannot be read."""
     try:
-        with (folder / WEIGHTS_FILE).open("rb") as file:
+        check_regular(path := folder / WEIGHTS_FILE)
+        with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             return set(json_object(file.read(min(length, 2**24)).decode())) - {"__metadata__"}
     except (OSError, ValueError, struct.error):

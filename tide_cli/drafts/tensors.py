@@ -16,7 +16,9 @@ from torch import Tensor
 
 from tide_cli.drafts.manifest import WEIGHTS_FILE, damaged
 from tide_cli.errors import TideError, reason
+from tide_cli.regular_files import check_regular
 
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of d2t
 TensorKind = tuple[tuple[int, ...], torch.dtype]  # shape and dtype
 
 # the draft's embedding is the target's own tensor in the engine, and must never be written
@@ -27,11 +29,12 @@ def read_draft(folder: Path) -> dict[str, Tensor]:
     """The tensors of a draft folder on the CPU, without the embedding. TideError when the file cannot be read."""
     path = folder / WEIGHTS_FILE
     try:
+        check_regular(path)
         with safe_open(path, "pt") as file:
             names = [name for name in file.keys() if name not in EMBEDDING_NAMES]  # noqa: SIM118, the handle is no dict
             return {name: file.get_tensor(name) for name in names}
     except OSError as error:
-        raise damaged(path, "it is a folder" if path.is_dir() else reason(error)) from None
+        raise damaged(path, reason(error)) from None
     except SafetensorError:
         raise damaged(path, "it does not begin as a safetensors file does") from None
 

@@ -12,6 +12,7 @@ from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import draft_shape, target_shape
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.json_files import json_object
+from tide_cli.regular_files import read_named
 from tide_cli.settings import Settings
 from tide_cli.simulation.acceptance import Learnable
 from tide_cli.simulation.arrivals import Load
@@ -138,7 +139,7 @@ def _check(settings: Settings, options: Options) -> None:
 
 def _profile(file: Path) -> Profile:
     try:
-        return Profile.from_json(json_object(file.read_text()))
+        return Profile.from_json(json_object(read_named(file)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"cannot read the profile {file}", why=reason(error), remedy="`tide profile` says where it keeps one"
