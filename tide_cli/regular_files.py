@@ -23,14 +23,14 @@ def check_database(path: Path) -> None:
         check_regular(path.with_name(path.name + suffix))
 
 
-def read_named(path: Path) -> str:
-    """The text of a file, a pipe or a device that a user has named. Raises OSError; ValueError where it is too long, no
-    text, or a pipe to which nobody writes: that is not waited for."""
+def read_named(path: Path, most: int = _LARGEST) -> str:
+    """The text of a file, a pipe or a device that a user has named. Raises OSError; ValueError where it has more than
+    `most` bytes, is no text, or a pipe to which nobody writes: that is not waited for."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         os.set_blocking(file.fileno(), True)
-        content = file.read(_LARGEST + 1)
+        content = file.read(most + 1)
         if not content and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is a pipe, and nothing came out of it")
-    if len(content) > _LARGEST:
-        raise ValueError(f"it has more than {_LARGEST // 2**20} MiB")
+    if len(content) > most:
+        raise ValueError(f"it has more than {most // 2**20} MiB")
     return content.decode()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from spool_traffic import LAYOUT, LONGEST, Conversations, is_of, prefix_rows
 
 import tide_cli
 from tide_cli.errors import TideError
+from tide_cli.spool.folder import check_ring
 from tide_cli.spool.layout import OPENINGS_OFFSET, RowLayout
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import SampleInfo
@@ -201,6 +203,11 @@ def test_holes_of_a_copied_ring_are_filled_when_it_is_opened_for_writing(tmp_pat
         file.write(content[:4096])
         file.truncate(size)
     assert ring.stat().st_blocks * 512 < size
+    check_ring(folder, LAYOUT, size, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1, f_frsize=512))
+        with pytest.raises(TideError, match="cannot be used"):
+            check_ring(folder, LAYOUT, size, 4)
 
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "no room")

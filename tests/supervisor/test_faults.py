@@ -100,6 +100,9 @@ def test_a_spool_that_must_not_be_written(tmp_path: Path, entry: str, mode: int)
     (state / entry).chmod(mode)
     for command in ("stat", "ls", "repair"):
         answer = as_nobody("spool", command, "--state-dir", state)
+        if entry == "spool" and command != "repair":  # it can be looked at
+            assert (answer.returncode, answer.stderr) == (0, "")
+            continue
         assert short(answer), answer
         assert (answer.returncode, "spool repair" in answer.stderr, "fault" in answer.stderr) == (1, False, False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -222,8 +223,9 @@ def _serve(paths: Paths, version: int, json: bool) -> None:
         print_json({"version": version_name(version), "now": now, "text": text})
     else:
         print(spelt(text))
-    if now and ask(paths.socket, "GET", "/v1/status")["training"]["running"]:
-        complain(["a training cycle runs, whose draft may replace it", "`tide train pause` ends it"])
+    with suppress(TideError):  # the order itself has been carried out
+        if now and ask(paths.socket, "GET", "/v1/status")["training"]["running"]:
+            complain(["a training cycle runs, whose draft may replace it", "`tide train pause` ends it"])
 
 
 def _serve_from_next_start(paths: Paths, version: int) -> None:

@@ -126,7 +126,7 @@ def read_request(folder: Path, number: int) -> Which:
     path = folder / f"erase-{number}.json"
     try:
         fields = read_object(path)
-        return Which(**{**fields, "ids": tuple(int(sample) for sample in fields["ids"])})
+        return Which(**{**fields, "ids": tuple(int(sample) for sample in fields.get("ids", ()))})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TideError(f"{path} is no request to erase", why=reason(error)) from None
 

@@ -80,6 +80,9 @@ def check_ring(folder: Path, layout: RowLayout, size_bytes: int, max_sample_toke
     try:
         _check_layout(folder, ring.layout, layout)
         check_size(layout, layout.size_for(ring.pages), max_sample_tokens, folder)
+        free = os.statvfs(folder)
+        if ring.unallocated() > free.f_bavail * free.f_frsize:
+            raise unusable(folder, OSError(errno.ENOSPC, "no room for the holes of its ring"))
     finally:
         ring.close()
 

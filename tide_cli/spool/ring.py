@@ -94,18 +94,22 @@ class Ring:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise ValueError("it is no file")
             layout, pages = parse_header(os.pread(file, HEADER.itemsize, 0))
-            status = os.fstat(file)
-            if status.st_size != layout.regions(pages).size:
+            if os.fstat(file).st_size != layout.regions(pages).size:
                 raise ValueError("the file's size does not fit its header")
-            if writable and status.st_blocks * 512 < status.st_size:
+            if writable:
                 # a copy may have holes: no room for one of them would end the process that writes there (SIGBUS)
-                os.posix_fallocate(file, 0, status.st_size)
+                for hole in _holes(file):
+                    os.posix_fallocate(file, hole.start, len(hole))
             return cls(file, layout, pages, writable=writable)
         except ValueError as error:
             remedy = f"delete {path} to begin with an empty ring, or all of {folder}, with what is kept for replay"
             raise TideError(f"{path} is not a usable spool", why=reason(error), remedy=remedy) from None
         finally:
             os.close(file)
+
+    def unallocated(self) -> int:
+        """Bytes of the file for which the disk has yet to find room."""
+        return sum(map(len, _holes(self._file)))
 
     def check(self) -> None:
         """OSError where the file was cut short or deleted: touching a page of the mapping beyond its end would end the
@@ -200,3 +204,18 @@ def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
 def _disk_too_small(folder: Path, size: int, why: str) -> TideError:
     remedy = "ask for a smaller one with --spool-size, or free some space"
     return TideError(f"{folder} cannot hold a spool of {size} bytes", why=why, remedy=remedy)
+
+
+def _holes(file: int) -> list[range]:
+    """Parts of the file that no block of the disk stands behind."""
+    status = os.fstat(file)
+    size, found, at = status.st_size, [], 0
+    if status.st_blocks * 512 >= size:
+        return []
+    while at < size and (start := os.lseek(file, at, os.SEEK_HOLE)) < size:
+        try:
+            at = os.lseek(file, start, os.SEEK_DATA)
+        except OSError:  # there is none behind
+            at = size
+        found.append(range(start, at))
+    return found

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -28,6 +29,7 @@ from tide_cli.supervisor.exec_child import bind_life
 from tide_cli.supervisor.lock import StateLock, already_runs, make_private
 from tide_cli.supervisor.logs import open_log
 
+_PATIENCE = 60.0  # seconds without an answer from one that listens
 _POLL = 0.1  # seconds between two questions to a supervisor that is coming up
 
 
@@ -59,7 +61,9 @@ def start_detached(settings: Settings, *, bound: bool = False) -> subprocess.Pop
 def wait_for(
     settings: Settings, process: subprocess.Popen[bytes], enough: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Wait until the status is `enough`, and return it. Raises TideError with the reason the supervisor ended for."""
+    """Wait until the status is `enough`, and return it. Raises TideError with the reason the supervisor ended for, or
+    where it is silent."""
+    answered = time.monotonic()
     while True:
         try:
             status = ask(settings.paths.socket, "GET", "/v1/status", timeout=10)
@@ -67,8 +71,13 @@ def wait_for(
                 raise already_runs(settings.paths.lock)
             if enough(status):
                 return status
-        except (NotRunningError, NoAnswerError):  # not yet, or it is just ending
-            pass
+        except NotRunningError:  # not yet, or not any more
+            answered = time.monotonic()
+        except NoAnswerError:  # it is just ending, or busy
+            if time.monotonic() - answered > _PATIENCE:
+                raise
+        else:
+            answered = time.monotonic()
         try:
             process.wait(timeout=_POLL)
         except subprocess.TimeoutExpired:

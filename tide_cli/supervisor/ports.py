@@ -32,7 +32,7 @@ def check_port(host: str, port: int) -> None:
 
 @contextmanager
 def reserved(port: int) -> Iterator[None]:
-    """Keeps other appliances of this machine away from a port on which the engine does not listen yet, or just not.
+    """Keeps other appliances of this machine away from a port, at whatever address, while the engine does not listen.
 
     By a name in the kernel that ends with this process, however it ends, and is as far-reaching as the port itself:
     an abstract Unix socket belongs to a network namespace (unix(7)). Raises UsageError where another has it.
@@ -40,12 +40,12 @@ def reserved(port: int) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as name:
         try:
             name.bind(_reservation(port))
-        except OSError:
-            raise UsageError(
-                f"port {port} belongs to another appliance{_reserved_by(port)}, whose engine does not listen yet",
-                remedy="choose another --port",
-            ) from None
-        name.listen()
+            name.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(
+                    f"port {port} belongs to another appliance{_reserved_by(port)}", remedy="choose another --port"
+                ) from None
         yield
 
 

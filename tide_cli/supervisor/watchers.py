@@ -177,8 +177,8 @@ class Watchers:
         begun = time.monotonic()
         # in the middle of each second of the wall clock: a look a little early or late is still that second's
         closed = self._closed.wait(_LOOK_EVERY - (time.time() + _LOOK_EVERY / 2) % _LOOK_EVERY)
-        if self._watched and time.monotonic() - begun > _SLEPT:
-            self._watched.heartbeat.slept()
+        if time.monotonic() - begun > _SLEPT and (watched := self._watched):
+            watched.heartbeat.slept()
         return closed
 
     def _ask_plugin(self, watched: _Watched) -> None:
