@@ -94,7 +94,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (["--profile", "PIPE"], "cannot read the profile"),
         (["--workload", "PIPE"], "cannot read the trace"),
         (["--inventory", "PIPE"], "cannot read the inventory"),
-        (["--workload", "/dev/zero"], "cannot read the trace /dev/zero: it has more than 64 MiB"),
+        (["--workload", "/dev/zero"], "cannot read the trace /dev/zero: it has more than 256 MiB"),
         (["--write-spool", "5GiB"], "--write-spool 5GiB is too large"),
         (["--target", "somebody/else"], "the shape of somebody--else is not known here"),
     ],

@@ -35,7 +35,7 @@ def read_trace(path: Path) -> list[Arrival]:
     Raises UsageError naming the line.
     """
     try:
-        rows = csv.DictReader(io.StringIO(read_named(path, most=2**30).removeprefix("\ufeff"), newline=""))
+        rows = csv.DictReader(io.StringIO(read_named(path, most=2**28).removeprefix("\ufeff"), newline=""))
         absent = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
         if absent:
             raise UsageError(f"the trace {path} has no column {absent[0]}", remedy=f"it needs {', '.join(_COLUMNS)}")
