@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 from spool_traffic import is_exact
@@ -197,6 +199,17 @@ def test_what_a_kill_left_to_the_next_opening_is_no_damage(filled, folder, open_
     open_writer().close()
     settled = verify(folder, ignore)
     assert (settled.good, settled.unsettled, settled.astray) == (found.good + 1, 0, 0)
+
+
+def test_what_a_kill_left_is_told_as_json_where_later_samples_have_its_pages(filled, folder, open_writer, store):
+    writer = open_writer()
+    kill(writer)
+    for seed in range(20, 32):
+        store(writer, seed=seed, length=3)
+    writer.close()
+    found = verify(folder, ignore)
+    assert found.astray == 0
+    assert json.loads(json.dumps(asdict(found)))["unsettled"] == found.unsettled > 1
 
 
 def test_a_page_that_was_lost_is_damage_beside_what_a_kill_left(filled, folder, open_reader, open_writer, store):

@@ -150,7 +150,7 @@ def _differing(folder: Path, listed: list[SampleInfo], judged: set[Any], stored:
 def _was_given_up(ring: Ring, info: SampleInfo) -> bool:
     """Whether the writer took the sample's id away, or gave the page with it to another one since."""
     last = ring.table[info.pages[-1]]
-    return not last["owner"] or (last["owner"] != info.id and last["generation"] != info.generations[-1])
+    return bool(not last["owner"] or (last["owner"] != info.id and last["generation"] != info.generations[-1]))
 
 
 def _listed(folder: Path) -> tuple[str, list[SampleInfo]]:
