@@ -13,7 +13,7 @@ from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
 from tide_cli.hardware.inventory import NumaNode
-from tide_cli.hardware.memory import Part, cpu_engine_parts, reservoir_size
+from tide_cli.hardware.memory import Part, cpu_engine_parts, reservoir_size, total, walk_bytes, walk_rows
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.refusals import DoesNotFit
@@ -288,6 +288,36 @@ def test_parts_of_a_serving_gpu_by_hand() -> None:
     trainer = {part.name: part.size for part in made.memory[7].parts}
     assert sum(trainer.values()) == TRAINER_120B
     assert trainer["masters"] + trainer["Adam moments"] == 12 * DRAFT_120B
+
+
+def test_the_walk_of_the_gate_by_hand() -> None:
+    """Samples of 512 tokens, so that the walk, with a copy of the masters, takes more than a batch. A row has 32 * 512
+    scores, 16 * 2880 states, 4 * 16384 of the MLP and 32000 logits: 160,000 elements, and 64 Mi hold 419 rows. An
+    element takes 2 + 8 bytes, keys and values of a token 2 * 8 * 128 * 2."""
+    made = plan("8xH100", "gpt-oss-120b", tp=4, batch_tokens=512, sample_tokens=512)
+    trainer = {part.name: part.size for part in made.memory[7].parts}
+    assert trainer["batch or walk"] == 4 * DRAFT_120B + 512 * 4096 + 419 * 160_000 * 10
+    batch = TRAINER_120B - 22 * DRAFT_120B - 2 * 201_088 * 2880 * 2 - 512 * MIB
+    assert trainer["batch or walk"] > batch // 4
+    assert total(made.memory[7].parts) == TRAINER_120B - batch + trainer["batch or walk"]
+    made = plan("8xH100", "gpt-oss-120b", tp=4)
+    assert {part.name: part.size for part in made.memory[7].parts}["batch or walk"] == batch
+
+
+def test_a_long_sample_is_walked_in_bounded_memory() -> None:
+    """Of 2**20 tokens a row has 2**25 scores: one row at a time, beside the cache of keys and values."""
+    draft = SHAPES["gpt-oss-120b"].usual_draft
+    assert walk_rows(draft, 65_536) == 2**26 // (2**21 + 143_616) == 29
+    assert walk_rows(draft, 2**20) == 1
+    assert walk_rows(draft, 1) == 1
+    assert walk_bytes(draft, 2**20, 2) == 2**20 * 4096 + (2**25 + 143_616) * 10
+
+
+@given(tokens=st.integers(1, 2**21))
+def test_the_memory_of_a_walk_grows_with_the_sample_and_not_with_its_square(tokens: int) -> None:
+    draft = SHAPES["gpt-oss-120b"].usual_draft
+    assert walk_bytes(draft, tokens, 2) <= tokens * 4096 + max(2**26, 32 * tokens + 143_616) * 10
+    assert 1 <= walk_rows(draft, tokens) <= tokens
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from specforge.modeling.draft import Eagle3DraftModel
 from tiny_target import Target, tiny_config
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tide_cli.drafts.tensors import read_draft
+from tide_cli.hardware import memory
 from tide_cli.spool.samples import Sample
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.day_zero import publish_day_zero
 from tide_cli.training.draft_model import build_draft, load_draft
 from tide_cli.training.trainer import DraftTrainer
-from tide_cli.training.walk import walk
+from tide_cli.training.walk import accepted_drafts, walk
 
 
 def _propose(draft: Eagle3DraftModel, aux: Tensor, tokens: Tensor, committed: int, steps: int) -> list[int]:
@@ -75,6 +79,49 @@ def test_a_walk_counts_the_rounds_of_real_decoding(trained: Eagle3DraftModel, ta
     assert found == expected
     tokens, rounds = (sum(column) for column in zip(*found, strict=True))
     assert 1.05 < tokens / rounds <= steps + 1
+
+
+@pytest.fixture(scope="module")
+def long(target: Target) -> tuple[Tensor, Tensor]:
+    """Tokens and states of several texts in one, with hits of every depth in it."""
+    samples = target.samples(8, seed=2)
+    return torch.cat([sample.tokens for sample in samples]), torch.cat([sample.aux for sample in samples])
+
+
+@given(at_once=st.integers(1, 600), start=st.integers(0, 200))
+@example(at_once=1, start=0)
+@example(at_once=1, start=200)
+@example(at_once=10**6, start=3)
+@settings(max_examples=20, deadline=None)
+def test_rows_in_parts_are_accepted_as_all_at_once(
+    trained: Eagle3DraftModel, long: tuple[Tensor, Tensor], at_once: int, start: int
+) -> None:
+    tokens, aux = long
+    whole = accepted_drafts(trained, tokens, aux, 0, 4, at_once=len(tokens))
+    assert set(whole.tolist()) == {0, 1, 2, 3, 4}
+    assert torch.equal(accepted_drafts(trained, tokens, aux, start, 4, at_once), whole[start:])
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that is computed."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.elements = max(self.elements, made.numel())
+        return made
+
+
+def test_what_a_walk_computes_stays_below_its_bound(trained: Eagle3DraftModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four heads with a score for each pair of 2,000 tokens would be 16 million."""
+    chance = torch.Generator().manual_seed(0)
+    tokens, aux = torch.randint(3, 300, (2000,), generator=chance), torch.randn(2000, 3 * 64, generator=chance)
+    monkeypatch.setattr(memory, "_WALK_ELEMENTS", 100_000)
+    with Largest() as largest:
+        accepted_drafts(trained, tokens, aux, 100, 3)
+    assert 50_000 < largest.elements <= 100_000
 
 
 def test_a_draft_without_knowledge_needs_a_round_for_each_token(

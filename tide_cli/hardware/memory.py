@@ -43,6 +43,7 @@ _PAGE = 64  # tokens; the largest page of SGLang's attention backends
 _KV_BYTES = 2  # keys and values are bfloat16 on a GPU
 _VOCABULARY_CHUNK = 32768  # SpecForge's compact teacher looks at this many tokens at a time
 _CAPTURED_FORWARDS = 2  # copies of a forward's hidden states in flight
+_WALK_ELEMENTS = 64 * MIB  # of what the gate's walk computes for the rows that it looks at together
 # Old samples that are kept: a fifth of them is held out, and the gate walks 48 of those.
 _KEPT_SAMPLES = 240
 
@@ -122,16 +123,36 @@ def trainer_parts(shape: TargetShape, draft: DraftShape, wishes: Wishes, *, on_g
     scores = 3 * 4 * draft.vocab_size  # logits, their softmax and the teacher's, float32
     teacher = (4 + element) * min(shape.vocab_size, _VOCABULARY_CHUNK)
     token = element * 4 * hidden + teacher + wishes.draft_steps * (kept + scores)
+    batch = wishes.batch_tokens * token
+    gate = 4 * weights + walk_bytes(draft, wishes.sample_tokens, wishes.draft_bytes)  # with a copy of the masters
     parts = {
         "masters": 4 * weights,
         "Adam moments": 8 * weights,
         "gradients": (element + 4) * weights,  # the module's, and their float32 copies for the masters
         "draft copies": (element + wishes.draft_bytes) * weights,  # in training, and for measuring
         "embedding and head": 2 * shape.vocab_size * hidden * element,
-        "batch": wishes.batch_tokens * token,
+        "batch or walk": max(batch, gate),  # never both at a time
         "driver and libraries" if on_gpu else "process": _CONTEXT if on_gpu else _CPU_PROCESS,
     }
     return _parts("trainer", parts)
+
+
+def walk_rows(draft: DraftShape, tokens: int) -> int:
+    """Rows of a sample of so many tokens that a walk looks at together: their scores have a column for each token."""
+    return min(tokens, max(1, _WALK_ELEMENTS // _walk_row(draft, tokens)))
+
+
+def _walk_row(draft: DraftShape, tokens: int) -> int:
+    """Elements that are computed for a row: scores, states (3H of the target, and what the layer makes of them), MLP,
+    logits. They are not all there at a time."""
+    return draft.heads * tokens + 16 * draft.hidden_size + 4 * draft.intermediate_size + draft.vocab_size
+
+
+def walk_bytes(draft: DraftShape, tokens: int, element_bytes: int) -> int:
+    """What a walk over a sample takes at most: keys and values of each token, and the rows that it looks at together,
+    as they are, in float32 for the softmax, and its result."""
+    cache = 2 * draft.kv_heads * draft.head_dim * element_bytes
+    return tokens * cache + walk_rows(draft, tokens) * _walk_row(draft, tokens) * (element_bytes + 8)
 
 
 def cpu_engine_parts(shape: TargetShape, draft: DraftShape | None, dtype: str, total_tokens: int) -> tuple[Part, ...]:

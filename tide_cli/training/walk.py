@@ -12,11 +12,13 @@ import math
 import torch
 import torch.nn.functional as F
 from specforge.modeling.draft import Eagle3DraftModel
-from specforge.modeling.draft.llama3_eagle import apply_rotary_pos_emb, repeat_kv
+from specforge.modeling.draft.llama3_eagle import apply_rotary_pos_emb
 from torch import Tensor
 
 from tide_cli.adaptation.gate import Walk
+from tide_cli.hardware.memory import walk_rows
 from tide_cli.spool.samples import Sample
+from tide_cli.targets.shape import DraftShape
 
 
 @torch.no_grad()
@@ -48,70 +50,99 @@ def _start(sample: Sample) -> int:
 
 
 @torch.no_grad()
-def accepted_drafts(draft: Eagle3DraftModel, tokens: Tensor, aux: Tensor, start: int, steps: int) -> Tensor:
+def accepted_drafts(
+    draft: Eagle3DraftModel, tokens: Tensor, aux: Tensor, start: int, steps: int, at_once: int | None = None
+) -> Tensor:
     """[T - 1 - start] int64: how many of `steps` proposals agree with the text, for a round from each row ≥ start.
 
     tokens [T] int64, aux [T, 3H]. Row t knows the target's states up to t and the token t + 1; its proposals stand for
-    the tokens t + 2, t + 3, … All starts are walked side by side; a chain leaves as soon as it has missed.
+    the tokens t + 2, t + 3, … Starts are walked side by side, `at_once` rows of them (None: as many as the memory plan
+    allows for), since their scores have a column for each row before; a chain leaves as soon as it has missed.
     """
-    device = draft.fc.weight.device
-    tokens, aux = tokens.to(device), aux.to(device, draft.fc.weight.dtype)
+    weight = draft.fc.weight
+    tokens = tokens.to(weight.device)
     count = len(tokens) - 1  # the last row's own continuation is not stored
-    layer = _Layer(draft, draft.project_hidden_states(aux[:count]), tokens[1:], start)
-    rows = torch.arange(start, count, device=device)
-    accepted = torch.zeros(len(rows), dtype=torch.int64, device=device)
     text = F.pad(tokens, (0, steps + 1), value=-1)  # proposals beyond the stored text are misses
-    hidden = layer.first()
-    for depth in range(steps):
-        proposal = draft.compute_logits(hidden).argmax(-1)
-        token = proposal + draft.d2t[proposal]
-        hit = token == text[rows + 2 + depth]
-        accepted[rows[hit] - start] += 1
-        if depth == steps - 1 or not hit.any():
-            break
-        rows, hidden = rows[hit], layer.deeper(token[hit], hidden[hit], rows[hit], hit)
+    accepted = torch.zeros(count - start, dtype=torch.int64, device=weight.device)
+    layer = _Layer(draft, count)
+    for rows in torch.arange(count, device=weight.device).split(at_once or _rows_at_once(draft, count)):
+        states = aux[int(rows[0]) : int(rows[-1]) + 1].to(weight.device, weight.dtype)
+        hidden = draft.project_hidden_states(states)
+        query, starts = layer.read(tokens[rows + 1], hidden, rows), rows >= start
+        if not starts.any():
+            continue
+        rows, hidden = rows[starts], layer.attend(query[:, :, starts], hidden[starts], rows[starts])
+        for depth in range(steps):
+            proposal = draft.compute_logits(hidden).argmax(-1)
+            token = proposal + draft.d2t[proposal]
+            hit = token == text[rows + 2 + depth]
+            accepted[rows[hit] - start] += 1
+            if depth == steps - 1 or not hit.any():
+                break
+            rows, hidden = rows[hit], layer.deeper(token[hit], hidden[hit], rows[hit], hit)
     return accepted.cpu()
 
 
-class _Layer:
-    """The draft's one layer on a sequence [N rows], then on the chains that still live."""
+def _rows_at_once(draft: Eagle3DraftModel, count: int) -> int:
+    layer = draft.midlayer
+    shape = DraftShape(
+        hidden_size=draft.fc.out_features,
+        intermediate_size=layer.mlp.intermediate_size,
+        heads=layer.self_attn.num_heads,
+        kv_heads=layer.self_attn.num_key_value_heads,
+        head_dim=layer.self_attn.head_dim,
+        vocab_size=draft.lm_head.out_features,
+    )
+    return walk_rows(shape, count)
 
-    def __init__(self, draft: Eagle3DraftModel, hidden: Tensor, tokens: Tensor, start: int) -> None:
+
+class _Layer:
+    """The draft's one layer: its cache of a sequence of `count` rows, read in order, and chains that go on from it."""
+
+    def __init__(self, draft: Eagle3DraftModel, count: int) -> None:
         self.layer, self.attention = draft.midlayer, draft.midlayer.self_attn
         self.embed = draft.embed_input_ids
-        self.start = start
-        self.hidden, self.tokens = hidden, tokens
-        self.own: list[tuple[Tensor, Tensor]] = []  # keys, values of the proposals: [heads, chains, head_dim]
-        self.keys = self.values = hidden.new_empty(0)
+        size = (self.attention.num_key_value_heads, count, self.attention.head_dim)
+        self.keys, self.values = draft.fc.weight.new_empty(size), draft.fc.weight.new_empty(size)
+        self.seen = 0  # rows in it
+        self.own: list[tuple[Tensor, Tensor]] = []  # keys, values of the proposals: [kv heads, 1, chains, head_dim]
 
-    def first(self) -> Tensor:
-        """Hidden states [N - start, H] of every start row."""
-        count = len(self.tokens)
-        rows = torch.arange(count, device=self.hidden.device)
-        query, self.keys, self.values = self._project(self.tokens, self.hidden, rows, depth=0)
-        scores = self._scores(query[:, self.start :], rows[self.start :])
-        return self._finish(scores.softmax(-1, torch.float32).to(query.dtype) @ self.values, self.hidden[self.start :])
+    def read(self, tokens: Tensor, hidden: Tensor, rows: Tensor) -> Tensor:
+        """Take the next rows into the cache; their queries, as `attend` wants them. The chains of before are over."""
+        query, key, value = self._project(tokens, hidden, rows, depth=0)
+        self.keys[:, rows], self.values[:, rows] = key[:, 0], value[:, 0]
+        self.seen, self.own = int(rows[-1]) + 1, []
+        return query
 
     def deeper(self, tokens: Tensor, hidden: Tensor, rows: Tensor, alive: Tensor) -> Tensor:
         """Next hidden states [chains, H] after the proposals `tokens`; `alive` picks chains from the last call's."""
-        self.own = [(key[:, alive], value[:, alive]) for key, value in self.own]
+        self.own = [(key[:, :, alive], value[:, :, alive]) for key, value in self.own]
         query, key, value = self._project(tokens, hidden, rows, depth=len(self.own) + 1)
         self.own.append((key, value))
-        scale = 1 / math.sqrt(query.shape[-1])
-        to_own = torch.stack([(query * k).sum(-1) * scale for k, _ in self.own], -1)
-        weights = torch.cat([self._scores(query, rows), to_own], -1).softmax(-1, torch.float32).to(query.dtype)
-        count = self.keys.shape[1]
-        mixed = weights[..., :count] @ self.values
-        for i, (_, v) in enumerate(self.own):
-            mixed = mixed + weights[..., count + i, None] * v
-        return self._finish(mixed, hidden)
+        return self.attend(query, hidden, rows)
 
-    def _scores(self, query: Tensor, rows: Tensor) -> Tensor:
-        scores = query @ self.keys.transpose(1, 2) / math.sqrt(query.shape[-1])
-        later = torch.arange(self.keys.shape[1], device=rows.device)[None] > rows[:, None]
-        return scores.masked_fill(later, torch.finfo(scores.dtype).min)
+    def attend(self, query: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
+        """Hidden states [chains, H] after the layer: each chain attends to the rows up to its own and to its proposals.
+
+        query [kv heads, repeats, chains, head_dim]: those of one kv head are multiplied together, so that its keys and
+        values need not be repeated for them.
+        """
+        groups, repeats, chains, width = query.shape
+        scores = (query.reshape(groups, -1, width) @ self.keys[:, : self.seen].mT).view(groups, repeats, chains, -1)
+        later = torch.arange(self.seen, device=rows.device) > rows[:, None]
+        scores.masked_fill_(later, torch.finfo(scores.dtype).min)
+        if self.own:
+            scores = torch.cat([scores, torch.stack([(query * key).sum(-1) for key, _ in self.own], -1)], -1)
+        weights = scores.div_(math.sqrt(width)).softmax(-1, torch.float32).to(query.dtype)
+        mixed = weights[..., : self.seen].reshape(groups, -1, self.seen) @ self.values[:, : self.seen]
+        mixed = mixed.view(groups * repeats, chains, width)
+        for i, (_, value) in enumerate(self.own):
+            mixed += (weights[..., self.seen + i, None] * value).flatten(0, 1)
+        hidden = residual + self.attention.o_proj(mixed.transpose(0, 1).reshape(chains, -1))
+        return hidden + self.layer.mlp(self.layer.post_attention_layernorm(hidden))
 
     def _project(self, tokens: Tensor, hidden: Tensor, rows: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [kv heads, repeats or 1, rows, head_dim]."""
         attention = self.attention
         embeds = self.layer.input_layernorm(self.embed(tokens).to(hidden.dtype))
         mixed = torch.cat([embeds, self.layer.hidden_norm(hidden)], -1)[None]
@@ -121,9 +152,4 @@ class _Layer:
         value = attention.v_proj(mixed).view(1, -1, groups, attention.head_dim).transpose(1, 2)
         cos, sin = attention.rotary_emb(query, seq_len=int(rows[-1]) + depth + 1)
         query, key = apply_rotary_pos_emb(query, key, cos, sin, rows[None] + depth)
-        repeats = attention.num_key_value_groups
-        return query[0], repeat_kv(key, repeats)[0], repeat_kv(value, repeats)[0]
-
-    def _finish(self, mixed: Tensor, residual: Tensor) -> Tensor:
-        hidden = residual + self.attention.o_proj(mixed.transpose(0, 1).reshape(len(residual), -1))
-        return hidden + self.layer.mlp(self.layer.post_attention_layernorm(hidden))
+        return query[0].unflatten(0, (groups, -1)), key[0][:, None], value[0][:, None]
