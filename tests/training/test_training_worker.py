@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from tide_cli.drafts.checks import publish_foreign
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import check_vocabulary_map, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
+from tide_cli.training import cycle
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
 from tide_cli.training.state import read_progress
+from tide_cli.training.trainer import DraftTrainer
 
 Event = dict[str, Any]
 
@@ -232,16 +235,66 @@ def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> Non
         Cycles(config, lambda event: None, lambda: None)
 
 
-def test_the_newest_version_may_be_an_imported_one_of_another_make(config: TrainingConfig, tmp_path: Path) -> None:
-    """A trainer that starts from it must still be able to train the served one."""
+def with_an_imported_one(config: TrainingConfig, elsewhere: Path) -> None:
+    """v0000 of the usual make, and v0001, the newest, with half as many tokens."""
     publish_day_zero(config)
-    other = replace(config, drafts=tmp_path / "elsewhere", draft_vocab_size=config.draft_vocab_size // 2)
+    other = replace(config, drafts=elsewhere, draft_vocab_size=config.draft_vocab_size // 2)
     publish_day_zero(other)
     sizes = {"hidden_size": HIDDEN, "vocab_size": VOCABULARY}
     folder, store = other.drafts / "v0000", DraftStore(config.drafts)
     publish_foreign(folder, store, target=config.target_name, target_revision="r", target_config=sizes, remedy="none")
+
+
+def test_the_newest_version_may_be_an_imported_one_of_another_make(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer that starts from it must still be able to train the served one. There may not be room for both."""
+    with_an_imported_one(config, tmp_path / "elsewhere")
     events: list[Event] = []
     cycles = Cycles(config, events.append, lambda: None)
+    before = [weakref.ref(part) for part in (cycles.trainer.draft, *cycles.trainer.masters().values())]
+    alive = []
+
+    class Second(DraftTrainer):
+        def __init__(self, *arguments: Any) -> None:
+            alive.append(sum(part() is not None for part in before))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(cycle, "DraftTrainer", Second)
     assert cycles.run(served=0) is None
+    assert alive == [0]
     assert events[-1]["reason"] == "there is no sample to train on"
     assert cycles.trainer.tensors()["d2t"].shape == (config.draft_vocab_size,)
+
+
+def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_an_imported_one(config, tmp_path / "elsewhere")
+    events: list[Event] = []
+    cycles = Cycles(config, events.append, lambda: None)
+    cycles.save()
+
+    def fails(*arguments: Any) -> DraftTrainer:
+        raise TideError("there is no room for the draft")
+
+    monkeypatch.setattr(cycle, "DraftTrainer", fails)
+    for _ in range(2):
+        with pytest.raises(TideError, match="no room"):
+            cycles.run(served=0)
+    with pytest.raises(TideError, match="no room"):
+        cycles.choose(served=0)
+    cycles.save()  # as at a stop: what was saved before stays
+    saved = read_progress(config.state)
+    assert saved is not None
+    assert saved.parent == 1
+
+    monkeypatch.setattr(cycle, "DraftTrainer", DraftTrainer)
+    for served, tokens in ((0, config.draft_vocab_size), (1, config.draft_vocab_size // 2)):
+        assert cycles.run(served) is None
+        assert events[-1]["reason"] == "there is no sample to train on"
+        assert len(cycles.trainer.vocabulary) == tokens
+    cycles.save()
+    saved = read_progress(config.state)
+    assert saved is not None
+    assert saved.parent == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
@@ -74,13 +75,20 @@ class Cycles:
         if not known:
             raise TideError(f"there is no draft in {config.drafts}", remedy="`tide up` makes the first one")
         start = saved.parent if saved and saved.parent in known else known[-1]
-        self.trainer = DraftTrainer(config, self._store.path(start))
+        self._trainer: DraftTrainer | None = DraftTrainer(config, self._store.path(start))
         resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
         self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
         self._diverged = False  # the weights in training are spoilt
         self._coverage: float | None = None  # of the vocabulary in training, over the recent tokens
         self._saved = resumed  # the state on the disk is that of the trainer
         self._random = random.Random()
+
+    @property
+    def trainer(self) -> DraftTrainer:
+        """The resident one; one of another make is made here, again where that failed before. TideError."""
+        if self._trainer is None:
+            self._trainer = DraftTrainer(self.config, self._store.path(self.progress.parent))
+        return self._trainer
 
     def run(self, served: int) -> int | None:
         """One cycle against the served version; the number of the version it published, or None.
@@ -160,7 +168,7 @@ class Cycles:
     def save(self) -> None:
         """Keep masters, optimiser and progress for the next life of the process, unless they are spoilt."""
         self._material.count_trained()
-        if self._diverged:
+        if self._diverged or self._trainer is None:
             return
         save_state(self.config.state, self.trainer, self.progress)
         self._saved = True
@@ -210,13 +218,15 @@ class Cycles:
         return read_draft(self._store.path(version))
 
     def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
-        shapes = {name: master.shape for name, master in self.trainer.masters().items()}
-        if all(tensors[name].shape == shape for name, shape in shapes.items() if name in tensors):
+        masters = self._trainer.masters() if self._trainer else {}
+        if masters and all(tensors[name].shape == m.shape for name, m in masters.items() if name in tensors):
             self.trainer.restart_from(tensors)
         else:  # one of them was imported, and has another vocabulary or layer
-            self.trainer = DraftTrainer(self.config, self._store.path(version))
+            self._trainer, masters = None, {}  # gone before the other is made: there may not be room for both
+            gc.collect()
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
+        _ = self.trainer  # made now, and not in the middle of a cycle
 
     def _train(self, started: float, record: CycleRecord) -> bool:
         """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""
