@@ -40,6 +40,10 @@ def test_a_plan_as_json(tmp_path: Path) -> None:
     assert (made["serve"]["gpus"], made["train"]["gpus"]) == ([0, 1, 2, 3], [7])
     for device in made["memory"]:
         assert device["total"] == device["used"] + device["free"] + sum(part["size"] for part in device["parts"])
+    pause = made["swap_pause"]
+    assert pause["copied_bytes"] == 305_798_400 * 2 // 4 + 8 * 32_000
+    assert pause["milliseconds"] == 3.04
+    assert pause["basis"] == "80% of PCI Express 5.0 x16, 63.0 GB/s"
     engine, trainer = made["commands"]["engine"], made["commands"]["trainer"]
     argv = engine["argv"]
     for flag, value in (
@@ -63,6 +67,7 @@ def test_a_plan_counts_the_disk_for_old_samples(tmp_path: Path) -> None:
     assert (made["spool_size"], made["reservoir_size"]) == (2**36, 240 * 1024 * 23_052)
     assert ", spool of 64.0 GiB" in (text := plan("8xH100", *where).stdout)
     assert ", reservoir of 5.3 GiB" in text
+    assert "about 1.5 ms: 73 MiB to each serving GPU at 50.4 GB/s (80% of PCI Express 5.0 x16, 63.0 GB/s)" in text
     assert re.search(r"KV cache of \d,\d{3},\d{3} tokens", text)
     chosen = json.loads(plan("8xH100", *where, "--json", TIDE_RESERVOIR_SIZE="3GiB").stdout)
     assert chosen["reservoir_size"] == 3 * 2**30

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tide_cli.cli.output import table_lines
 from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Gpu, Inventory, format_capability
-from tide_cli.hardware.memory import GIB
+from tide_cli.hardware.memory import GIB, MIB
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
+from tide_cli.hardware.swap_pause import SwapPause
 
 if TYPE_CHECKING:
     from tide_cli.supervisor.planned_commands import PlannedCommand
@@ -57,6 +58,7 @@ def plan_as_dict(
         "chunked_prefill_size": plan.prefill_tokens,
         "spool_size": plan.spool_size,
         "reservoir_size": plan.reservoir_size,
+        "swap_pause": _pause_as_dict(plan.swap_pause) if plan.swap_pause else None,
         "memory": [
             {
                 "gpu": device.gpu,
@@ -86,6 +88,8 @@ def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand], t
     lines = table_lines(("part", "devices", "cores", "what"), rows)
     if plan.memory:
         lines += ["", *_bars(plan.memory), "", *_part_table(plan.memory)]
+    if plan.swap_pause:
+        lines += ["", _pause_words(plan.swap_pause)]
     if plan.notes:
         lines += ["", *(f"note: {note}" for note in plan.notes)]
     for trouble in troubles:
@@ -110,6 +114,16 @@ def _engine_words(target: str, plan: Plan) -> str:
     if plan.spool_size:
         words.append(f"spool of {_gib(plan.spool_size)}")
     return ", ".join(words)
+
+
+def _pause_as_dict(pause: SwapPause) -> dict[str, Any]:
+    return vars(pause) | {"milliseconds": round(pause.milliseconds, 2)}
+
+
+def _pause_words(pause: SwapPause) -> str:
+    copied = f"{pause.copied_bytes / MIB:,.0f} MiB to each serving GPU"
+    rate = f"{pause.bytes_per_second / 1e9:.1f} GB/s ({pause.basis})"
+    return f"a swap of the draft holds the engine up for about {pause.milliseconds:.1f} ms: {copied} at {rate}"
 
 
 def _devices(partition: Partition) -> str:

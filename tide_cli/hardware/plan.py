@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tide_cli.hardware.memory import Part, total
+from tide_cli.hardware.swap_pause import SwapPause
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Plan:
     max_total_tokens: of the KV cache; mem_fraction_static, prefill_tokens: SGLang's options of that name and
     --chunked-prefill-size, None on a CPU. spool_size: bytes, None where the disk is not known. reservoir_size: bytes of
     old samples beside that ring, None where nothing is trained, or the disk or the target's shape is not known.
+    swap_pause: None without a draft and on a CPU too.
     """
 
     serve: Partition
@@ -64,6 +66,7 @@ class Plan:
     prefill_tokens: int | None = None
     spool_size: int | None = None
     reservoir_size: int | None = None
+    swap_pause: SwapPause | None = None
 
     @property
     def tensor_parallel(self) -> int:

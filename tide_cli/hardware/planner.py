@@ -35,6 +35,7 @@ from tide_cli.hardware.memory import (
 from tide_cli.hardware.notes import float32_note, gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
+from tide_cli.hardware.swap_pause import swap_pause
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.spool.layout import row_bytes
 from tide_cli.targets.shape import DraftShape, TargetShape
@@ -184,6 +185,7 @@ def _on_gpus(
         max_total_tokens=tokens,
         mem_fraction_static=min(0.99, _round_up(static / (smallest - early))),
         prefill_tokens=step,
+        swap_pause=swap_pause(draft, wishes, layout.serve) if draft else None,
     )
 
 
