@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch.multiprocessing
-from test_swap import an_engine, ask, assert_served, fail_half_way
+from test_swap import an_engine, ask, assert_served, begin_to_prepare, fail_half_way, prepare, wait_for_reader
 
 
 def rank(number: int, folder: str, name: str) -> None:
@@ -63,6 +64,34 @@ def drafts_served(number: int, folder: Path) -> list[str | None]:
     return [*refusals, engine.swap.state()["refusal"]]
 
 
+def drafts_prepared(number: int, folder: Path) -> list[dict[str, object]]:
+    """States: rank 1 cannot read the draft; rank 0 has it, rank 1 still reads; both have it, and it is served."""
+    from tide_cli.engine.plugin.ranks import on_all_ranks
+
+    folder.mkdir()
+    engine = an_engine(folder, everywhere=on_all_ranks)
+    weights = engine.store.path(1) / "model.safetensors"
+    kept, go_on = weights.read_bytes(), threading.Event()
+    if number == 1:
+        weights.write_bytes(b"spoilt")
+    states = [prepare(engine, 1)]
+    weights.write_bytes(kept)
+    if number == 1:
+        read = engine.swap._read
+        engine.swap._read = lambda version: (go_on.wait(60), read(version))[1]
+    begin_to_prepare(engine, 1)
+    if number == 0:
+        wait_for_reader()
+    states.append(engine.swap.state())
+    go_on.set()
+    wait_for_reader()
+    states.append(engine.swap.state())
+    weights.unlink()  # what was prepared is not read again
+    ask(engine, 1)
+    assert_served(engine, 1)
+    return [*states, engine.swap.state()]
+
+
 def test_every_rank_takes_the_first_ones_number(tmp_path: Path) -> None:
     assert on_both(tmp_path, steps_taken) == [[0, 3, 1]] * 2
 
@@ -73,3 +102,12 @@ def test_a_draft_is_served_by_all_ranks_or_by_none(tmp_path: Path) -> None:
     assert "model.safetensors" in second[0]
     assert "the device is gone" in second[1]
     assert second[2] is None
+
+
+def test_a_draft_is_prepared_on_all_ranks_or_refused_by_all(tmp_path: Path) -> None:
+    first, second = on_both(tmp_path, drafts_prepared)
+    assert [state["prepared"] for state in first] == [state["prepared"] for state in second] == [None, None, 1, None]
+    assert "another rank" in first[0]["refusal"]
+    assert "model.safetensors" in second[0]["refusal"]
+    assert [state["refusal"] for state in first[1:] + second[1:]] == [None] * 6
+    assert [state["draft_version"] for state in first] == [0, 0, 0, 1]

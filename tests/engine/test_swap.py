@@ -95,14 +95,22 @@ def ask(engine: SimpleNamespace, version: int) -> None:
 
 
 def prepare(engine: SimpleNamespace, version: int) -> dict[str, object]:
-    """The state once it is ready, or refused."""
+    """The state once this process has read it, or cannot."""
+    begin_to_prepare(engine, version)
+    wait_for_reader()
+    return engine.swap.state()
+
+
+def begin_to_prepare(engine: SimpleNamespace, version: int) -> None:
     handler = engine.swap.update_handlers()["tide_prepare"]
     handler.validate("tide_prepare", version)
     handler.apply("tide_prepare", version)
+
+
+def wait_for_reader() -> None:
     for thread in threading.enumerate():
         if thread.name == "tide-swap":
             thread.join(timeout=60)
-    return engine.swap.state()
 
 
 def assert_served(engine: SimpleNamespace, version: int) -> None:

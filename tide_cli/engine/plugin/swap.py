@@ -9,7 +9,8 @@ proposed before a change of map and not yet verified is read with the new one: o
 exact: the target verifies.
 
 Ranks that served different drafts would propose different tokens and verify each its own: all ranks take a version, or
-none does.
+none does. A version is `prepared` once all ranks have it, and refused once one cannot read it. Their threads may not
+wait for each other: this is found out when the schedulers are asked for their state, all of them by one request.
 
 What a draft has cached of a prompt is of no use to another one, and live figures of the new draft would rest on the old
 one's states for as long as a common system prompt stays in use. Each version therefore has a prefix cache of its own:
@@ -47,7 +48,9 @@ class DraftSwap:
             name: (tuple(tensor.shape), tensor.dtype)
             for name, tensor in read_draft(self._store.path(self.version)).items()
         }
-        self._wanted: int | None = None  # of the latest wish to prepare
+        self._wanted: int | None = None  # of the latest wish to prepare, while it is open
+        self._ready: int | None = None  # the version that all ranks have prepared
+        self._problem: str | None = None  # why this rank cannot
         self._prepared: tuple[int, dict[str, torch.Tensor]] | None = None
         self._validated: tuple[int, dict[str, torch.Tensor]] | None = None
         self._refusal: str | None = None
@@ -70,31 +73,41 @@ class DraftSwap:
 
     def state(self) -> dict[str, object]:
         """For /server_info: the served version, the one that is prepared, why the last request was refused, how long
-        the last copy took."""
-        prepared = self._prepared
+        the last copy took. For the scheduler's thread: waits for all ranks while one of them still reads."""
+        if self._wanted is not None:
+            self._settle(self._wanted)
         return {
             "draft_version": self.version,
-            "prepared": prepared[0] if prepared else None,
+            "prepared": self._ready,
             "refusal": self._refusal,
             "swap_seconds": self._seconds,
         }
 
     def _prepare(self, version: int) -> None:
-        self._wanted, self._prepared, self._refusal = version, None, None
+        self._wanted, self._ready, self._prepared, self._problem, self._refusal = version, None, None, None, None
         threading.Thread(target=self._read_ahead, args=[version], name="tide-swap", daemon=True).start()
 
     def _read_ahead(self, version: int) -> None:
         try:
             tensors = self._read(version)
         except Exception as error:
+            logger.warning("tide: draft %s cannot be prepared: %s", version, _words(error))
             if self._wanted == version:
-                self._refusal = _words(error)
+                self._problem = _words(error)
             return
         if self._wanted == version:
             self._prepared = (version, tensors)
 
+    def _settle(self, version: int) -> None:
+        """Close the wish to prepare `version` where all ranks have it, or one cannot."""
+        if not self._everywhere(self._problem is None):
+            self._refusal = self._problem or f"{_ELSEWHERE} refused it"
+            self._wanted = self._prepared = None
+        elif self._everywhere(self._prepared is not None):
+            self._wanted, self._ready = None, version
+
     def _validate(self, key: str, value: float) -> None:
-        self._validated = self._refusal = problem = None
+        self._validated = self._refusal = self._wanted = self._ready = problem = None
         prepared, self._prepared = self._prepared, None
         try:
             version = int(value)
