@@ -17,7 +17,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from tide_cli.engine.plugin import capture
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.captured import is_chosen
-from tide_cli.engine.plugin.staging import Staging
+from tide_cli.engine.plugin.staging import CudaStaging, Staging
 from tide_cli.errors import TideError
 from tide_cli.spool import writer as writer_module
 from tide_cli.spool.erase import Which, ask, erase_offline, wait_for_answer
@@ -185,6 +185,25 @@ def test_what_waits_is_bounded_in_bytes_too(scheduler: Scheduler, monkeypatch: p
     for rid, prompt in (("long", 9), ("lost", 1), ("a", 1)):
         scheduler.finish(rid, list(range(prompt)), [50, 51])
     assert [sample.tokens.tolist() for sample in scheduler.write()] == [[*range(9), 50, 51]]
+    assert scheduler.capture.counters()["dropped_queue_full"] == 1
+
+
+def test_pinned_memory_is_counted_as_it_is_allocated(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a prefill of 8192 tokens at H = 2880: 135 MiB of aux take 256, 45 of final take 64."""
+    aux, final = (torch.empty(8192, columns * 2880, dtype=torch.bfloat16, device="meta") for columns in (3, 1))
+    assert CudaStaging.host_bytes(aux, final) == (256 + 64) * 2**20
+    assert Staging.host_bytes(aux, final) == 8192 * 8 * 2880
+    assert CudaStaging.host_bytes(aux[:0], final[:1, :1024], final[:1, :1025]) == 2048 + 4096
+
+    monkeypatch.setattr(scheduler.capture._staging, "host_bytes", CudaStaging.host_bytes)
+    monkeypatch.setattr(capture, "_QUEUED_BYTES", 5 * 8 * H)
+    scheduler.prefill(["a"], [0], [3])  # 144 + 48 bytes, which take 256 + 64: all that may wait
+    scheduler.prefill(["b"], [0], [1])
+    scheduler.write()
+    scheduler.verify(["a"], [3], [2])
+    for rid, prompt in (("a", 3), ("b", 1)):
+        scheduler.finish(rid, list(range(prompt)), [50, 51])
+    assert [sample.tokens.tolist() for sample in scheduler.write()] == [[0, 1, 2, 50, 51]]
     assert scheduler.capture.counters()["dropped_queue_full"] == 1
 
 

@@ -43,7 +43,7 @@ class ForwardBatch:
 class Rows:
     """One forward on its way to the spool: aux [rows, 3H], final [rows, H], accept_lens [bs] or None.
 
-    size: bytes of aux and final.
+    size: bytes of host memory that aux and final hold.
     """
 
     batch: ForwardBatch

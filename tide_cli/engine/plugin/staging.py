@@ -33,8 +33,18 @@ class Staging:
         """Start copying; None values are left out."""
         return HostCopy({name: tensor for name, tensor in tensors.items() if tensor is not None})
 
+    @staticmethod
+    def host_bytes(*tensors: torch.Tensor) -> int:
+        """Bytes of host memory that a copy of these holds."""
+        return sum(tensor.nbytes for tensor in tensors)
+
 
 class CudaStaging(Staging):
+    @staticmethod
+    def host_bytes(*tensors: torch.Tensor) -> int:
+        """Each is rounded up to a power of two by torch 2.13's allocator of pinned memory (CachingHostAllocator.h)."""
+        return sum(1 << (tensor.nbytes - 1).bit_length() for tensor in tensors if tensor.nbytes)
+
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
 
