@@ -215,6 +215,22 @@ def last_page(state: Path, sample: int) -> int:
         return next(info.pages[-1] for info in reader.samples() if info.id == sample)
 
 
+def test_what_the_ring_has_given_up_is_left_out_in_words(state: Path, tmp_path: Path, spool, answer) -> None:
+    ring = Ring.open(state / "spool", writable=True)
+    last = ring.table["owner"].tolist().index(2)
+    ring.table["owner"][last] = ring.table["generation"][last] = 0  # and its writer was killed just then
+    ring.close()
+    assert (answer(state, "stat")["samples"], answer(state, "verify")["good"]) == (3, 3)
+    assert [row["id"] for row in answer(state, "ls")] == [4, 3, 1]
+    words = ["tide: left out: 1 sample that only the index still names", "`tide spool verify --state-dir"]
+    for command in (["stat"], ["ls"], ["export", tmp_path / "out"]):
+        said = spool(state, *command).stderr
+        assert words[0] in said
+        assert words[1] in said
+        assert "overwritten" not in said
+    assert "there is no sample 2" in spool(state, "show", 2).stderr
+
+
 def test_an_export_takes_the_filters_of_a_listing(state: Path, tmp_path: Path, spool, answer) -> None:
     for place, chosen in enumerate((["--draft", "1"], ["--min-tokens", "9"], ["--since", "1h"])):
         listed = len(answer(state, "ls", *chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,11 @@ class SpoolReader:
     def holds(self, info: SampleInfo) -> bool:
         """Whether the sample is still in the ring: neither overwritten nor erased."""
         return self._ring.holds(info.pages, info.generations)
+
+    def held(self, infos: Iterable[SampleInfo]) -> list[SampleInfo]:
+        """Those of `infos` that the ring has not given up. The index still names such samples where its writer was
+        killed before it had the last word, and for a moment while one writes; figures that cannot be are for `read`."""
+        return [info for info in infos if not self._is_possible(info) or self.holds(info)]
 
     def generated_tokens(self, info: SampleInfo) -> np.ndarray | None:
         """Ids [info.generated] int32 of what the target said, without reading its states; None as for `read`."""
