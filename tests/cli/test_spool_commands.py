@@ -260,6 +260,24 @@ def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, 
     assert answer(other, "verify")["good"] == 3
 
 
+def test_an_import_says_that_a_spool_keeps_its_size(
+    state: Path, tmp_path: Path, spool, answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(state, "export", tmp_path / "out")
+    size = Ring.open(state / "spool").size_bytes
+    assert "no effect" not in spool(state, "import", tmp_path / "out", "--spool-size", size).stderr
+    folder = state / "spool"
+    words = f"has no effect: the spool in {folder} keeps its {size / 1024:.1f} KiB; for another size stop TIDE"
+    assert f"tide: --spool-size {words}" in spool(state, "import", tmp_path / "out", "--spool-size", "1GiB").stderr
+    settings = tmp_path / "tide.toml"
+    settings.write_text('spool_size = "3GiB"')
+    monkeypatch.setenv("TIDE_CONFIG", str(settings))
+    assert f"tide: spool_size in {settings} {words}" in spool(state, "import", tmp_path / "out").stderr
+    monkeypatch.setenv("TIDE_SPOOL_SIZE", "2GiB")
+    assert f"tide: TIDE_SPOOL_SIZE {words}" in spool(state, "import", tmp_path / "out").stderr
+    assert f"tide: --spool-size {words}" in spool(state, "import", tmp_path / "out", "--spool-size", "1GiB").stderr
+
+
 @pytest.mark.parametrize("spoilt", ["file", "size", "disk"])
 def test_an_import_that_is_refused_leaves_no_folder(
     state: Path, tmp_path: Path, spool, answer, monkeypatch: pytest.MonkeyPatch, spoilt: str

@@ -11,6 +11,7 @@ from tide_cli.cli.drafts import Version, drafts_app, previously_served
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
 from tide_cli.errors import TideError
+from tide_cli.printable import size_words
 
 if TYPE_CHECKING:
     from tide_cli.adaptation.retention import Retention
@@ -163,7 +164,7 @@ def gc(
     if not rows and not kept:
         return
     done = "would be removed" if dry_run else "removed"
-    what = [(row["version"], f"{done}, {row['bytes'] / 2**20:.1f} MiB") for row in rows]
+    what = [(row["version"], f"{done}, {size_words(row['bytes'])}") for row in rows]
     print_table(("version", "what"), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
 
 

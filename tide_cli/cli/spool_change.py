@@ -128,11 +128,14 @@ def import_(
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
     from tide_cli.supervisor.lock import already_runs
     from tide_cli.supervisor.specs import spool_size as size_of
+    from tide_cli.supervisor.specs import spool_size_ignored
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
     found = read_export(folder.absolute())
     if is_locked(settings.paths.lock):  # before every file is read
         raise already_runs(settings.paths.lock)
+    if words := spool_size_ignored(settings, importing=True):
+        complain([words])
     with progress("checking files") as tick:
         check_export(found, tick)
     with _appliance_stopped(settings.paths, "spool import"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tide_cli.errors import TideError, reason
+from tide_cli.printable import size_words
 from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
 
@@ -62,7 +63,7 @@ class Ring:
         size = layout.regions(pages).size
         free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
         if size + _DISK_RESERVE > free:
-            raise _disk_too_small(folder, size, f"{free} bytes are free there")
+            raise _disk_too_small(folder, size, f"{size_words(free)} are free there")
         unfinished = folder / (RING_FILE + ".new")
         file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -116,7 +117,7 @@ class Ring:
         process (SIGBUS)."""
         status = os.fstat(self._file)
         if status.st_size < self.size_bytes:
-            raise OSError(f"the ring's file was cut to {status.st_size} of its {self.size_bytes} bytes")
+            raise OSError(f"the ring's file was cut to {status.st_size:,} of its {self.size_bytes:,} bytes")
         if not status.st_nlink:
             raise OSError("the ring's file was deleted")
 
@@ -203,7 +204,7 @@ def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
 
 def _disk_too_small(folder: Path, size: int, why: str) -> TideError:
     remedy = "ask for a smaller one with --spool-size, or free some space"
-    return TideError(f"{folder} cannot hold a spool of {size} bytes", why=why, remedy=remedy)
+    return TideError(f"{folder} cannot hold a spool of {size_words(size)}", why=why, remedy=remedy)
 
 
 def _holes(file: int) -> list[range]:
