@@ -125,8 +125,13 @@ def is_damage(error: sqlite3.Error, folder: Path) -> bool:
     """Whether the contents of the index in `folder` are to blame, and not the disk, its access rights or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_READONLY:  # a damaged header says so as well
-        return all(os.access(path, os.W_OK, effective_ids=True) for path in (folder, folder / INDEX_FILE))
+        return is_writable(folder) and is_writable(folder / INDEX_FILE)
     return code not in _NOT_THE_CONTENTS
+
+
+def is_writable(path: Path) -> bool:
+    """Whether this process may write there."""
+    return os.access(path, os.W_OK, effective_ids=True)
 
 
 def no_ring(folder: Path, error: OSError) -> TideError:

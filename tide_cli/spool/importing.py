@@ -187,7 +187,7 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
         if field.name in values:
             continue
         value = entry.get("domain", "") if field.name == "domain" else entry[field.name]  # older exports have none
-        kind = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
+        kind: Any = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
         if type(value) is not kind or not _possible(field.name, value):
             raise ValueError(f"{entry['file']}: {field.name} is {shown(value)}")
         values[field.name] = value

@@ -15,7 +15,7 @@ import numpy as np
 
 from tide_cli.errors import TideError, reason
 from tide_cli.printable import size_words
-from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
+from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, SAMPLE_FIELDS, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Ring:
         process (SIGBUS)."""
         status = os.fstat(self._file)
         if status.st_size < self.size_bytes:
-            raise OSError(f"the ring's file was cut to {status.st_size:,} of its {self.size_bytes:,} bytes")
+            raise OSError(f"the ring's file was cut to {status.st_size} of its {self.size_bytes} bytes")
         if not status.st_nlink:
             raise OSError("the ring's file was deleted")
 
@@ -139,6 +139,12 @@ class Ring:
             self.aux[left] = self.final[left] = 0
             # last: by these a row that a kill left half cleared is found again
             self.tokens[left] = self.checks[left] = 0
+
+    def disown(self, last: int | Sequence[int] | np.ndarray) -> None:
+        """No sample ends in the pages `last` any more, given as numbers or as a mask [N]. The figures go as well as the
+        id: a page that others hold is not wiped."""
+        for name in SAMPLE_FIELDS:
+            self.table[name][last] = 0
 
     def sync(self) -> None:
         """Waits until everything written is on the disk. OSError."""
@@ -198,8 +204,8 @@ def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
         entry[name] = value
     entry["owner"], entry["checksum"] = info.id, 0
     value = zlib.crc32(entry.tobytes())
-    value = zlib.crc32(np.ascontiguousarray(tokens, "<i4"), value)
-    return zlib.crc32(np.ascontiguousarray(checks, "<u8"), value)
+    value = zlib.crc32(np.ascontiguousarray(tokens, "<i4").data, value)
+    return zlib.crc32(np.ascontiguousarray(checks, "<u8").data, value)
 
 
 def _disk_too_small(folder: Path, size: int, why: str) -> TideError:

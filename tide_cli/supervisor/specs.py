@@ -165,7 +165,7 @@ class Workshop:
             env=inherited | partition_environment(partition, inherited) | env,
             cores=partition.cores,
             log=self._log(child),
-            mark=Mark.of(self.paths.state, f"{child}-{os.getpid()}"),
+            mark=Mark.of(self.paths.state, child),
             talks=talks,
         )
 
