@@ -20,3 +20,11 @@ def _spelt_out(line: str) -> str:
 def many(number: int, thing: str) -> str:
     """(1, 'sample') -> '1 sample', (1200, 'sample') -> '1,200 samples', (2, 'process') -> '2 processes'."""
     return f"{number:,} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+
+
+def size_words(size: float) -> str:
+    """Bytes: 1536 -> '1.5 KiB'."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while round(size, 1) >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"

@@ -23,6 +23,7 @@ from tide_cli.supervisor.journal import Journal
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
     "hidden_size": 8,
     "intermediate_size": 16,
     "num_attention_heads": 2,
@@ -113,7 +114,20 @@ def test_out_and_in_again(tmp_path: Path, state: Path) -> None:
     save_file(tensors | {"fc.weight": tensors["fc.weight"].bfloat16()}, other / "model.safetensors")
     imported = tide("drafts", "import", other, "--json", *where)
     assert json.loads(imported.stdout) == {"version": "v0004", "swappable": False}
-    assert "shape or dtype is not that of v0001" in imported.stderr
+    said = imported.stderr.splitlines()
+    assert said[-2:] == [
+        "tide: a running engine cannot take it in the place of v0001: the dtype of fc.weight is bfloat16, not float32",
+        f"      serve it with `tide down --state-dir {state}`, `tide drafts use --state-dir {state} v0004`, "
+        f"`tide up --state-dir {state}`",
+    ]
+    (other / "config.json").write_text(json.dumps(CONFIG | {"rms_norm_eps": 1e-5}))
+    save_file(tensors, other / "model.safetensors")
+    imported = tide("drafts", "import", other, *where)
+    assert "of v0001: rms_norm_eps in config.json is 1e-05, not None" in imported.stderr
+    (other / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 2}))
+    refused = tide("drafts", "import", other, *where)
+    assert (refused.returncode, "num_hidden_layers is 2" in refused.stderr) == (1, True)
+    assert f"`tide drafts import --state-dir {state} DIR` takes another one" in refused.stderr.splitlines()[1]
     (other / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 4}))
     refused = tide("drafts", "import", other, *where)
     assert (refused.returncode, "does not belong to tiny" in refused.stderr) == (1, True)

@@ -12,6 +12,7 @@ import pytest
 from commands import ROOT
 
 from tide_cli.cli.output import complain, print_json, table_lines, words_of
+from tide_cli.printable import size_words
 
 
 def run(*arguments: object, unbuffered: bool = False, **streams: object) -> subprocess.CompletedProcess[str]:
@@ -98,3 +99,19 @@ def test_names_of_figures_are_spelt_out() -> None:
         *("candidate acceptance length", "time to first token p50 ms", "output tok/s", "requests/s"),
         *("prefix missing", "seconds"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1536, "1.5 KiB"),
+        (2**20 - 1, "1.0 MiB"),
+        (5 * 2**19, "2.5 MiB"),
+        (2**36, "64.0 GiB"),
+        (2**52, "4096.0 TiB"),
+    ],
+)
+def test_a_size_has_the_unit_that_fits(size: int, words: str) -> None:
+    assert size_words(size) == words

@@ -206,7 +206,7 @@ except SystemExit as stop:
         (["--inventory", str(ROOT / "README.md")], "the inventory cannot be read"),
         (["--inventory", "/dev/zero"], "it has more than 64 MiB"),
         (["--config", "/dev/zero"], "it has more than 64 MiB"),
-        (["--target", "smollm2-135m", "--spool-size", "1KiB"], "a spool of 1024 bytes is too small"),
+        (["--target", "smollm2-135m", "--spool-size", "1KiB"], "a spool of 1.0 KiB is too small"),
         (["--target", "qwen3-8b", "--spool-size", "0"], "a spool of 0 bytes is too small"),
     ],
 )

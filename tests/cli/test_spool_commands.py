@@ -215,6 +215,22 @@ def last_page(state: Path, sample: int) -> int:
         return next(info.pages[-1] for info in reader.samples() if info.id == sample)
 
 
+def test_what_the_ring_has_given_up_is_left_out_in_words(state: Path, tmp_path: Path, spool, answer) -> None:
+    ring = Ring.open(state / "spool", writable=True)
+    last = ring.table["owner"].tolist().index(2)
+    ring.table["owner"][last] = ring.table["generation"][last] = 0  # and its writer was killed just then
+    ring.close()
+    assert (answer(state, "stat")["samples"], answer(state, "verify")["good"]) == (3, 3)
+    assert [row["id"] for row in answer(state, "ls")] == [4, 3, 1]
+    words = ["tide: left out: 1 sample that only the index still names", "`tide spool verify --state-dir"]
+    for command in (["stat"], ["ls"], ["export", tmp_path / "out"]):
+        said = spool(state, *command).stderr
+        assert words[0] in said
+        assert words[1] in said
+        assert "overwritten" not in said
+    assert "there is no sample 2" in spool(state, "show", 2).stderr
+
+
 def test_an_export_takes_the_filters_of_a_listing(state: Path, tmp_path: Path, spool, answer) -> None:
     for place, chosen in enumerate((["--draft", "1"], ["--min-tokens", "9"], ["--since", "1h"])):
         listed = len(answer(state, "ls", *chosen))
@@ -242,6 +258,24 @@ def test_export_and_import_into_a_new_spool(state: Path, tmp_path: Path, spool, 
     assert [row["tokens"] for row in answer(other, "ls")] == [8, 9, 10]
     assert "0 tokens imported; 3 were already there" in spool(other, "import", tmp_path / "out").stdout
     assert answer(other, "verify")["good"] == 3
+
+
+def test_an_import_says_that_a_spool_keeps_its_size(
+    state: Path, tmp_path: Path, spool, answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(state, "export", tmp_path / "out")
+    size = Ring.open(state / "spool").size_bytes
+    assert "no effect" not in spool(state, "import", tmp_path / "out", "--spool-size", size).stderr
+    folder = state / "spool"
+    words = f"has no effect: the spool in {folder} keeps its {size / 1024:.1f} KiB; for another size stop TIDE"
+    assert f"tide: --spool-size {words}" in spool(state, "import", tmp_path / "out", "--spool-size", "1GiB").stderr
+    settings = tmp_path / "tide.toml"
+    settings.write_text('spool_size = "3GiB"')
+    monkeypatch.setenv("TIDE_CONFIG", str(settings))
+    assert f"tide: spool_size in {settings} {words}" in spool(state, "import", tmp_path / "out").stderr
+    monkeypatch.setenv("TIDE_SPOOL_SIZE", "2GiB")
+    assert f"tide: TIDE_SPOOL_SIZE {words}" in spool(state, "import", tmp_path / "out").stderr
+    assert f"tide: --spool-size {words}" in spool(state, "import", tmp_path / "out", "--spool-size", "1GiB").stderr
 
 
 @pytest.mark.parametrize("spoilt", ["file", "size", "disk"])

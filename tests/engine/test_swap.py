@@ -151,9 +151,19 @@ def test_what_cannot_be_prepared_is_refused_with_its_reason(engine: SimpleNamesp
     version = publish(engine.store, engine.root / "wrong", engine.made[1] | {"d2t": torch.zeros(11, dtype=torch.int64)})
     state = prepare(engine, version)
     assert state["prepared"] is None
-    assert "d2t does not fit" in str(state["refusal"])
+    refusal = str(state["refusal"])
+    assert "the shape of d2t is [11], not [12]" in refusal
+    assert "`tide drafts use v0002`, `tide up`" in refusal
     assert_served(engine, 0)
     assert prepare(engine, 1)["refusal"] is None
+
+
+def test_a_draft_of_another_rope_is_not_put_into_this_engine(engine: SimpleNamespace) -> None:
+    made = engine.root / "other"
+    version = publish_tensors(engine.store, made, engine.made[1], CONFIG | {"rope_theta": 5e5}, torch.float32)
+    refusal = str(prepare(engine, version)["refusal"])
+    assert "another make: rope_theta in config.json is 500000.0, not None" in refusal
+    assert_served(engine, 0)
 
 
 def test_each_version_has_prefixes_of_its_own(engine: SimpleNamespace) -> None:
@@ -177,7 +187,7 @@ def test_each_version_has_prefixes_of_its_own(engine: SimpleNamespace) -> None:
         ({"d2t": torch.arange(12) + 21}, "d2t must map"),  # beyond the target's last token
         ({"d2t": torch.arange(12).flip(0) * 2}, "d2t must map"),
         ({"t2d": torch.ones(32, dtype=torch.bool)}, "t2d must mark"),
-        ({"d2t": torch.zeros(11, dtype=torch.int64)}, "d2t does not fit"),
+        ({"d2t": torch.zeros(11, dtype=torch.int64)}, "the shape of d2t"),
     ],
 )
 def test_a_map_that_cannot_be_is_refused_before_a_byte_is_written(

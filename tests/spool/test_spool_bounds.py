@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_found(open_writer, open_reader, store, region: str):
 def test_more_than_the_disk_holds(open_writer, folder):
     with pytest.raises(TideError, match="cannot hold a spool") as caught:
         open_writer(size_bytes=2**62)
-    assert "bytes are free" in caught.value.why
+    assert "iB are free" in caught.value.why
     assert not list(folder.glob("ring*"))
     open_writer()
 

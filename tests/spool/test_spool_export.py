@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -50,6 +51,23 @@ def test_an_export_that_was_killed_is_called_so(exported, open_reader, tmp_path)
     with pytest.raises(TideError, match="not empty") as caught:
         export(reader, reader.samples(), exported, ignore)
     assert caught.value.why is None
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "name a folder that you can write to"), (errno.ENOSPC, "free some space, or name another folder")],
+)
+def test_a_folder_that_cannot_be_written_and_a_full_disk(
+    exported, open_reader, tmp_path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+):
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("tide_cli.spool.export._write", fails)
+    with pytest.raises(TideError, match="cannot export to") as caught:
+        export((reader := open_reader()), reader.samples(), tmp_path / "out", ignore)
+    assert (caught.value.why, caught.value.remedy) == (os.strerror(number), remedy)
+    assert not (tmp_path / "out").exists()
 
 
 def files(folder: Path) -> list[Path]:

@@ -12,6 +12,8 @@ import pytest
 from spool_traffic import is_exact
 
 from tide_cli.errors import TideError
+from tide_cli.spool.export import export
+from tide_cli.spool.figures import take_figures
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.trained import count_trained, times_trained
@@ -199,6 +201,21 @@ def test_what_a_kill_left_to_the_next_opening_is_no_damage(filled, folder, open_
     open_writer().close()
     settled = verify(folder, ignore)
     assert (settled.good, settled.unsettled, settled.astray) == (found.good + 1, 0, 0)
+
+
+def test_what_a_kill_left_is_counted_alike_by_all(filled, folder, open_reader, open_writer, store, tmp_path):
+    writer = open_writer()
+    kill(writer)
+    store(writer, seed=9, length=24)
+    reader = open_reader()
+    assert len(reader.samples()) > len(reader.held(reader.samples()))  # for a moment that is so beside any writer
+    assert take_figures(folder, 0.0).index_only == 0
+    writer.close()
+    found, figures = verify(folder, ignore), take_figures(folder, 0.0)
+    assert (figures.samples, figures.index_only) == (found.good, 4 - found.good)
+    assert sum(part["samples"] for part in figures.by_split.values()) == found.good
+    done = export(reader, reader.samples(), tmp_path / "out", ignore)
+    assert (done.samples, done.index_only, done.overwritten) == (found.good, 4 - found.good, 0)
 
 
 def test_what_a_kill_left_is_told_as_json_where_later_samples_have_its_pages(filled, folder, open_writer, store):

@@ -406,7 +406,7 @@ def test_a_spool_that_keeps_its_size_is_told_of(tmp_path: Path) -> None:
         return [note["text"] for note in notes if note["kind"] == "spool_size_ignored"]
 
     (words,) = told(spool_size=2**22)
-    assert words.startswith(f"--spool-size has no effect: the spool in {folder} keeps its 2 MiB; ")
+    assert words.startswith(f"--spool-size has no effect: the spool in {folder} keeps its 2.0 MiB; ")
     assert f"delete {folder / 'ring.bin'}," in words
     for chosen in ({"spool_size": 2**21}, {"spool_size": None}, {"spool_size": 2**22, "capture": False}):
         assert told(**chosen) == []

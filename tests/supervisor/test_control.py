@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +15,9 @@ from typing import Any
 import pytest
 
 from tide_cli.errors import TideError
-from tide_cli.supervisor.control_client import STATUS_VERSION, ask
+from tide_cli.supervisor import control_client
+from tide_cli.supervisor.control_client import STATUS_VERSION, NoAnswerError, ask
+from tide_cli.supervisor.procfs import process_stat
 
 
 @pytest.fixture
@@ -94,3 +100,45 @@ def test_a_refusal_with_an_odd_remedy_is_one_all_the_same(answering: tuple[Path,
     with pytest.raises(TideError) as raised:
         ask(path, "POST", "/v1/train")
     assert raised.value.lines() == ["not now"]
+
+
+_LISTENS = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_stopped_supervisor_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    monkeypatch.setattr(control_client, "_PATIENCE", 0.05)
+    path, pipe = tmp_path / "control.sock", subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-S", "-c", _LISTENS, path], stdin=pipe, stdout=pipe) as listening:
+        assert listening.stdout is not None
+        listening.stdout.readline()
+        listening.send_signal(signal.SIGSTOP)
+        while (stat := process_stat(listening.pid)) and stat.state != "T":
+            pass
+        with pytest.raises(NoAnswerError) as caught:
+            ask(path, method, "/v1/status", timeout=3600)
+        listening.send_signal(signal.SIGCONT)
+        listening.kill()
+    pid = listening.pid
+    assert caught.value.lines() == [
+        f"the supervisor (process {pid}) does not answer: it is stopped",
+        f"`kill -CONT {pid}` lets it go on; `tide down --now` ends it in any case",
+    ]
+
+
+def test_one_that_says_nothing_is_waited_for_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_client, "_PATIENCE", 0.05)
+    path, words = tmp_path / "control.sock", []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(NoAnswerError, match="does not answer") as caught:
+            ask(path, "POST", "/v1/train", timeout=0.2, waits=lambda: words.append("waits"))
+    assert (caught.value.why, words) == ("nothing came within 0 s", ["waits"])

@@ -132,7 +132,7 @@ def test_a_spool_without_room_for_a_sample_is_refused_before_anything_is_made(
     for check in (appliance.check_settings, appliance.check_machine):
         with pytest.raises(UsageError) as refused:
             check(settings)
-        assert refused.value.lines()[0].endswith(f"one sample of 2048 tokens takes {least}")
+        assert refused.value.lines()[0].endswith(f"one sample of 2048 tokens takes {least:,} bytes")
         assert refused.value.remedy.startswith("--spool-size 10MiB ")
         check(settings.model_copy(update={"capture": False}))
         check(settings.model_copy(update={"spool_size": least}))
@@ -160,9 +160,9 @@ def test_a_disk_must_hold_the_ring_and_the_old_samples(monkeypatch: pytest.Monke
     free = 2**29 + 2**40 + kept
     monkeypatch.setattr(appliance, "free_disk", lambda folder: free - 1)
     chosen = {"target": "smollm2-135m", "spool_size": 2**40}
-    with pytest.raises(TideError, match="MiB are free") as refused:
+    with pytest.raises(TideError, match="iB are free") as refused:
         workshop(monkeypatch, tmp_path, machine(), **chosen)
-    assert refused.value.why == "an appliance needs 512 MiB, its spool 1048576 MiB, old samples 1082 MiB"
+    assert refused.value.why == "an appliance needs 512.0 MiB, its spool 1.0 TiB, old samples 1.1 GiB"
     assert appliance.check_settings(scripted_settings(tmp_path, 31_997, training=False, **chosen))
     monkeypatch.setattr(appliance, "free_disk", lambda folder: free)
     assert workshop(monkeypatch, tmp_path, machine(), **chosen)

@@ -146,7 +146,7 @@ def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
     StateLock(path).release()
 
 
-def test_private_folders(tmp_path: Path) -> None:
+def test_private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a" / "state"
     make_private(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -155,10 +155,14 @@ def test_private_folders(tmp_path: Path) -> None:
         if kept & 0o022:
             with pytest.raises(TideError, match="others may write") as raised:
                 make_private(folder)
-            assert f"mode {kept:o}" in raised.value.why
+            assert f"mode is {kept:o}" in raised.value.why
         else:
             make_private(folder)
         assert folder.stat().st_mode & 0o7777 == kept
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(TideError, match="is not yours") as raised:
+        make_private(folder)
+    assert raised.value.why == f"it belongs to user {os.getuid()}, you are user {os.getuid() + 1}"
     (tmp_path / "file").write_text("")
     with pytest.raises(TideError, match="cannot use"):
         make_private(tmp_path / "file" / "state")

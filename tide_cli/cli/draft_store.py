@@ -11,13 +11,14 @@ from tide_cli.cli.drafts import Version, drafts_app, previously_served
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
 from tide_cli.errors import TideError
+from tide_cli.printable import size_words
 
 if TYPE_CHECKING:
     from tide_cli.adaptation.retention import Retention
     from tide_cli.drafts.store import DraftStore
     from tide_cli.paths import Paths
 
-_IMPORT_REMEDY = "DIR holds an EAGLE3 draft of the appliance's target: config.json and model.safetensors"
+_IMPORT_REMEDY = "`tide drafts import DIR` takes another one: EAGLE3, of the same target, with config.json and weights"
 
 
 @drafts_app.command("pin")
@@ -83,7 +84,8 @@ def import_(
         why = "the store is empty, so nothing says which target it is for"
         remedy = "`tide up --draft DIR` starts an appliance with it"
         raise TideError(f"{folder} is not imported", why=why, remedy=remedy)
-    from tide_cli.drafts.checks import publish_foreign, same_make
+    from tide_cli.drafts.checks import publish_foreign
+    from tide_cli.drafts.make import why_not_in_place
 
     known, beside = store.manifest(newest), read_config(store.path(newest))
     shared = ("hidden_size", "vocab_size", "max_position_embeddings")  # of a draft and of its target alike
@@ -98,22 +100,22 @@ def import_(
         say=lambda line: complain([line]),
     )
     served = read_served(paths.database)
-    swappable = served not in store.versions() or same_make(store.path(served), store.path(version))
+    why = why_not_in_place(store.path(served), store.path(version)) if served in store.versions() else None
     if json:
-        print_json({"version": version_name(version), "swappable": swappable})
+        print_json({"version": version_name(version), "swappable": why is None})
     else:
         print(version_name(version))
     weights = _weights(store, version)
     same = [other for other in store.versions() if other != version and _weights(store, other) == weights]
     if same:
         complain([f"its weights are those of {' and '.join(map(version_name, same))}"])
-    if swappable:
+    if why is None:
         complain([f"it is not served: `tide drafts use {version_name(version)}` serves it"])
     elif served is not None:
         complain(
             [
-                f"its shape or dtype is not that of {version_name(served)}, which is served",
-                "a running engine cannot take it: `tide down`, then `tide drafts use`, then `tide up`",
+                f"a running engine cannot take it in the place of {version_name(served)}: {why}",
+                f"serve it with `tide down`, `tide drafts use {version_name(version)}`, `tide up`",
             ]
         )
 
@@ -162,7 +164,7 @@ def gc(
     if not rows and not kept:
         return
     done = "would be removed" if dry_run else "removed"
-    what = [(row["version"], f"{done}, {row['bytes'] / 2**20:.1f} MiB") for row in rows]
+    what = [(row["version"], f"{done}, {size_words(row['bytes'])}") for row in rows]
     print_table(("version", "what"), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
 
 

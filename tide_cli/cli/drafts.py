@@ -15,7 +15,7 @@ from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import NotRunningError, TideError
 from tide_cli.hints import spelt
 from tide_cli.paths import Paths
-from tide_cli.printable import many
+from tide_cli.printable import many, size_words
 from tide_cli.supervisor.control_client import ask
 
 drafts_app = command_group("Versions of the draft.")
@@ -107,7 +107,7 @@ def show(version: Version, state_dir: StateDir = None, config: Config = None, js
         ),
         ("vocabulary map", vocab_map["hash"]),
         *((name, f"sha256 {digest}") for name, digest in found["files"].items()),
-        ("size", f"{found['bytes'] / 2**20:.1f} MiB"),
+        ("size", size_words(found["bytes"])),
         ("folder", found["folder"]),
     ]
     print_table(("version", found["version"]), [row for row in rows if row[1] is not None])

@@ -12,6 +12,7 @@ from tide_cli.hardware.inventory import Gpu, Inventory, format_capability
 from tide_cli.hardware.memory import GIB, MIB
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.swap_pause import SwapPause
+from tide_cli.printable import size_words
 
 if TYPE_CHECKING:
     from tide_cli.supervisor.planned_commands import PlannedCommand
@@ -35,7 +36,7 @@ def inventory_text(inventory: Inventory) -> str:
         lines += ["", *_link_table(inventory)]
     header = ("node", "cores", "memory", "free")
     rows = [
-        (node.number, format_cores(node.cores) or "-", _gib(node.memory), _gib(node.memory_free))
+        (node.number, format_cores(node.cores) or "-", size_words(node.memory), size_words(node.memory_free))
         for node in inventory.nodes
     ]
     limits = ["", *(f"note: {limit}" for limit in inventory.limits)] if inventory.limits else []
@@ -83,7 +84,7 @@ def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand], t
     """The partition, a bar for each device, its parts in GiB, the notes, known troubles and the commands."""
     rows = [("engine", _devices(plan.serve), format_cores(plan.serve.cores), _engine_words(target, plan))]
     if plan.train:
-        kept = f", reservoir of {_gib(plan.reservoir_size)}" if plan.reservoir_size else ""
+        kept = f", reservoir of {size_words(plan.reservoir_size)}" if plan.reservoir_size else ""
         rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer] + kept))
     lines = table_lines(("part", "devices", "cores", "what"), rows)
     if plan.memory:
@@ -112,7 +113,7 @@ def _engine_words(target: str, plan: Plan) -> str:
     if plan.mem_fraction_static:
         words.append(f"static fraction {plan.mem_fraction_static:.3f}")
     if plan.spool_size:
-        words.append(f"spool of {_gib(plan.spool_size)}")
+        words.append(f"spool of {size_words(plan.spool_size)}")
     return ", ".join(words)
 
 
@@ -141,7 +142,7 @@ def _bars(memory: Sequence[DeviceMemory]) -> list[str]:
         shares = _shares(device)
         seen.update(key for key, _ in shares)
         bar = "".join(letter * cells for (letter, _), cells in _cells(shares, device.total))
-        rows.append((_label([device]), f"[{bar}]", _gib(device.total), device.name))
+        rows.append((_label([device]), f"[{bar}]", size_words(device.total), device.name))
     legend = ", ".join(" ".join(key) for key in (*_LETTERS.values(), _RESERVE, _TRAINER, _USED, _FREE) if key in seen)
     return [*table_lines(("device", "memory", "total", "name"), rows), legend]
 
@@ -197,8 +198,8 @@ def _gpu_table(gpus: Sequence[Gpu]) -> list[str]:
             (
                 gpu.index,
                 gpu.name,
-                _gib(gpu.memory),
-                _gib(gpu.memory_free),
+                size_words(gpu.memory),
+                size_words(gpu.memory_free),
                 format_capability(gpu) or None,
                 gpu.numa_node,
                 ", ".join(str(process.pid) for process in gpu.processes) or None,
@@ -221,10 +222,6 @@ def _link_table(inventory: Inventory) -> list[str]:
 def _label(devices: Sequence[DeviceMemory]) -> str:
     numbers = [device.gpu for device in devices if device.gpu is not None]
     return f"GPU {format_cores(numbers)}" if numbers else "CPU"
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"
 
 
 def _hundredths(size: int) -> int:

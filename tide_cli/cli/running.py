@@ -233,5 +233,6 @@ def train_status(state_dir: StateDir = None, config: Config = None, json: Json =
 
 
 def order(paths: Paths, resource: str, body: dict[str, Any] | None = None) -> str:
-    """An order to the running supervisor; returns its answer in words."""
-    return spelt(str(ask(paths.socket, "POST", resource, body, timeout=150.0)["done"]))
+    """An order to the running supervisor; returns its answer in words, and says where that takes long."""
+    waiting = ["the supervisor has the order, and is still at it"]
+    return spelt(str(ask(paths.socket, "POST", resource, body, waits=lambda: complain(waiting))["done"]))

@@ -13,11 +13,11 @@ import typer
 from tide_cli.cli.app import app, command_group
 from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.signatures import with_options_of
-from tide_cli.cli.spool_options import as_row, filters, size_words, when
+from tide_cli.cli.spool_options import as_row, filters, lag_words, when
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, settings_for
 from tide_cli.errors import TideError
 from tide_cli.paths import Paths
-from tide_cli.printable import many, printable_lines
+from tide_cli.printable import many, printable_lines, size_words
 
 if TYPE_CHECKING:
     from tide_cli.spool.reader import SpoolReader
@@ -68,6 +68,8 @@ def stat(state_dir: StateDir = None, config: Config = None, json: Json = False) 
         ("reservoir", f"{many(figures.reservoir['samples'], 'sample')}, {size_words(figures.reservoir['bytes'])}"),
     ]
     print_table(("what", "figures"), rows)
+    if figures.index_only:
+        complain(lag_words(figures.index_only))
 
 
 @spool_app.command("ls")
@@ -80,10 +82,13 @@ def ls(
     **chosen: Any,
 ) -> None:
     """List samples, the newest first."""
+    from tide_cli.spool.folder import is_written
     from tide_cli.spool.reader import SpoolReader
 
     with closing(SpoolReader.open(appliance_paths(state_dir, config).spool)) as reader:
-        found = reader.samples(**filters(**chosen))
+        listed = reader.samples(**filters(**chosen))
+        found = reader.held(listed)
+        index_only = 0 if is_written(reader.folder) else len(listed) - len(found)
     rows = [as_row(info) for info in found[:newest]]
     if json:
         print_json(rows)
@@ -93,6 +98,8 @@ def ls(
         print("no such samples" if filters(**chosen) != filters() else "no samples")
     if len(found) > newest:
         complain([f"{newest} of {many(len(found), 'sample')}; --newest shows more"])
+    if index_only:
+        complain(lag_words(index_only))
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
@@ -129,7 +136,7 @@ def show(
 
     paths = appliance_paths(state_dir, config)
     with closing(SpoolReader.open(paths.spool)) as reader:
-        infos = [info for info in reader.samples(since_id=sample - 1, oldest=1) if info.id == sample]
+        infos = [info for info in reader.held(reader.samples(since_id=sample - 1, oldest=1)) if info.id == sample]
         if not infos:
             raise TideError(f"there is no sample {sample}", remedy="`tide spool ls` lists what there is")
         row = as_row(infos[0])

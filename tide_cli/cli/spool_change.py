@@ -17,12 +17,12 @@ from tide_cli.cli.progress import progress
 from tide_cli.cli.setting_options import SpoolSize
 from tide_cli.cli.signatures import with_options_of
 from tide_cli.cli.spool import spool_app
-from tide_cli.cli.spool_options import filters, parse_age, size_words
+from tide_cli.cli.spool_options import filters, lag_words, parse_age
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
 from tide_cli.errors import NotRunningError, TideError, UsageError, reason
 from tide_cli.folders import taken_back
 from tide_cli.paths import Paths
-from tide_cli.printable import many, printable
+from tide_cli.printable import many, printable, size_words
 
 if TYPE_CHECKING:
     from tide_cli.spool.erase import Erased, Which
@@ -104,6 +104,8 @@ def export(
         print(f"{amount} in {done.folder}")
     if done.overwritten or done.damaged:
         complain([f"left out: {done.overwritten} overwritten meanwhile, {done.damaged} damaged"])
+    if done.index_only:
+        complain(lag_words(done.index_only))
     complain(["these files hold what users asked and were answered: treat them as such"])
 
 
@@ -126,11 +128,14 @@ def import_(
     from tide_cli.spool.importing import check_export, open_spool, read_export, take_up
     from tide_cli.supervisor.lock import already_runs
     from tide_cli.supervisor.specs import spool_size as size_of
+    from tide_cli.supervisor.specs import spool_size_ignored
 
     settings = settings_for(state_dir, config, spool_size=spool_size)
     found = read_export(folder.absolute())
     if is_locked(settings.paths.lock):  # before every file is read
         raise already_runs(settings.paths.lock)
+    if words := spool_size_ignored(settings, importing=True):
+        complain([words])
     with progress("checking files") as tick:
         check_export(found, tick)
     with _appliance_stopped(settings.paths, "spool import"):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tide_cli.printable import many
+
 if TYPE_CHECKING:
     from tide_cli.spool.samples import SampleInfo
 
@@ -90,12 +92,9 @@ def as_row(info: SampleInfo) -> dict[str, Any]:
     }
 
 
-def size_words(size: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+def lag_words(index_only: int) -> list[str]:
+    """Of samples that the index names and the ring has given up, though nobody writes."""
+    return [f"left out: {many(index_only, 'sample')} that only the index still names", "`tide spool verify` says why"]
 
 
 def when(unix: float) -> str:

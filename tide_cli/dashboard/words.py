@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tide_cli.printable import many
+from tide_cli.printable import many, size_words
 
 DASH = "-"
 
@@ -55,7 +55,7 @@ def percent(share: float | None) -> str:
 
 def gib(size: float | None) -> str:
     """Bytes: 1288490189 -> '1.2 GiB'."""
-    return DASH if size is None else f"{size / 2**30:.1f} GiB"
+    return DASH if size is None else size_words(size)
 
 
 def version(number: int | None) -> str:

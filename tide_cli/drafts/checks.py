@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,14 +12,13 @@ import torch
 from torch import Tensor
 
 from tide_cli.drafts.complete import Lender, completed, read_any, write
+from tide_cli.drafts.config import check_config, size
 from tide_cli.drafts.fit import HEAD, MAP, TargetFacts, lacks, misfit, same_aux_layers
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE, Manifest
 from tide_cli.drafts.store import DraftStore, check_files
-from tide_cli.drafts.tensors import WHOLE, check_draft, check_vocabulary_map, draft_kinds, read_draft, vocab_map_hash
+from tide_cli.drafts.tensors import WHOLE, check_draft, check_vocabulary_map, vocab_map_hash
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
-
-REMEDY = "it takes an EAGLE3 draft of this very target: config.json and model.safetensors"
 
 
 def publish_foreign(
@@ -46,7 +46,7 @@ def publish_foreign(
         raise TideError(
             f"the draft {folder} cannot join those of this appliance",
             why="it reads other layers of the target: samples and running engine are of no use to it",
-            remedy="start another appliance with it: `tide up --draft DIR --state-dir OTHER`",
+            remedy=f"`tide up --draft {shlex.quote(str(folder))} --state-dir OTHER` starts another appliance with it",
         )
     if (manifest := _exported(folder)) is not None:
         if manifest.target != target:
@@ -56,7 +56,8 @@ def publish_foreign(
     tensors = read_any(folder)
     if lend is None and HEAD not in tensors and MAP not in tensors:
         why = "it has no head of its own, and the target that could lend it one is not at hand"
-        raise TideError(f"the draft {folder} is not complete", why=why, remedy="start an appliance with it: --draft")
+        remedy = f"`tide up --draft {shlex.quote(str(folder))} --state-dir OTHER` starts an appliance with it"
+        raise TideError(f"the draft {folder} is not complete", why=why, remedy=remedy)
     longest = target_config.get("max_position_embeddings")
     made, shape, notes = completed(tensors, config, context_length=longest, lend=lend)
     try:
@@ -86,20 +87,6 @@ def publish_foreign(
         )
 
 
-# what an engine builds into a draft's forward pass at its start
-_BUILT_IN = ("hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "num_attention_heads")
-
-
-def same_make(one: Path, other: Path) -> bool:
-    """Whether a running engine can put the draft in one folder in the place of that in the other.
-
-    It cannot where shapes or dtypes differ, or what is not in the tensors. TideError where one cannot be read.
-    """
-    configs = [read_json(folder / CONFIG_FILE, "serve another version") for folder in (one, other)]
-    alike = all(configs[0].get(name) == configs[1].get(name) for name in _BUILT_IN)
-    return alike and draft_kinds(read_draft(one)) == draft_kinds(read_draft(other))
-
-
 def _exported(folder: Path) -> Manifest | None:
     """What `tide drafts export` wrote beside a draft; None for one from elsewhere."""
     try:
@@ -126,40 +113,12 @@ def check_tensors(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> N
     check_vocabulary_map(tensors["d2t"], tensors["t2d"])
 
 
-def check_config(config: Mapping[str, Any]) -> None:
-    """Refuses a config.json that no engine builds a draft from. What is absent or null has a default there. TideError
-    names the first value that is wrong."""
-    for name, (can_be, what) in _CAN_BE.items():
-        if (value := config.get(name)) is not None and not can_be(value):
-            why = f"{name} is {repr(value)[:50]}, not {what}"
-            raise TideError("its config.json is not that of an EAGLE3 draft", why=why)
-    _size(config, "max_position_embeddings", 1)
-
-
-def _positive(value: Any) -> bool:
-    return type(value) in (int, float) and value > 0
-
-
-def _rope(value: Any) -> bool:
-    """Whether its names are texts and nothing else of it is one."""
-    names = ("rope_type", "type")
-    given = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else None
-    return given is not None and all(isinstance(inner, str) == (name in names) for name, inner in given.items())
-
-
-_CAN_BE: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "hidden_act": (lambda value: isinstance(value, str), "a name"),
-    **dict.fromkeys(("rms_norm_eps", "rope_theta"), (_positive, "a positive number")),
-    **dict.fromkeys(("rope_scaling", "rope_parameters"), (_rope, "an object of numbers with a rope_type")),
-}
-
-
 def draft_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Tensor name to shape of a one-layer EAGLE3 draft with this config.json (SGLang's LlamaForCausalLMEagle3)."""
-    hidden, inner, heads = (_size(config, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    vocabulary, drafted = _size(config, "vocab_size"), _size(config, "draft_vocab_size")
-    head = _size(config, "head_dim", hidden // heads)
-    query, key = heads * head, _size(config, "num_key_value_heads", heads) * head
+    hidden, inner, heads = (size(config, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    vocabulary, drafted = size(config, "vocab_size"), size(config, "draft_vocab_size")
+    head = size(config, "head_dim", hidden // heads)
+    query, key = heads * head, size(config, "num_key_value_heads", heads) * head
     layer = {
         **dict.fromkeys(("hidden_norm.weight", "input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,)),
         "self_attn.q_proj.weight": (query, 2 * hidden),
@@ -177,16 +136,6 @@ def draft_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         "d2t": (drafted,),
         "t2d": (vocabulary,),
     }
-
-
-def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A positive number of the configuration; what is absent or null is the default where there is one."""
-    value = config.get(name)
-    value = default if value is None else value
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    why = f"{name} is missing" if value is None else f"{name} is {value!r}, not a positive number"
-    raise TideError("its config.json is not that of an EAGLE3 draft", why=why)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

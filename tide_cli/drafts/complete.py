@@ -86,6 +86,9 @@ def completed(
     if shape.get("architectures") != [_ARCHITECTURE]:
         shape |= {"architectures": [_ARCHITECTURE], "model_type": "llama", "num_hidden_layers": 1}
         notes.append(f"its architecture is called {_ARCHITECTURE}, as SGLang wants it")
+    elif shape.get("model_type") != "llama":  # SpecForge reads it as llama's whatever it says
+        shape["model_type"] = "llama"
+        notes.append("its model_type is called llama, as SGLang wants it")
     return made, shape, notes
 
 

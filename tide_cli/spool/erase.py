@@ -75,10 +75,11 @@ def erase_offline(folder: Path, which: Which, say: Callable[[str], None] = lambd
     try:
         writer = open_writer()
     except TideError as error:  # the index cannot be written
-        if not is_full(error.__cause__):
+        cause = error.__cause__
+        if not (isinstance(cause, Exception) and is_full(cause)):
             raise
         writer = open_writer(index_in_memory=True)
-        say(_lags(error.__cause__))
+        say(_lags(cause))
     return _erase(writer, folder, which, say)
 
 

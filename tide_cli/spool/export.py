@@ -16,6 +16,7 @@ The manifest names target and hidden size, and has for each file its SHA-256 and
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -31,7 +32,8 @@ import torch
 
 from tide_cli.errors import TideError, reason
 from tide_cli.folders import taken_back
-from tide_cli.spool.folder import unusable
+from tide_cli.printable import size_words
+from tide_cli.spool.folder import is_full, is_written, unusable
 from tide_cli.spool.layout import row_bytes
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.samples import Sample, SampleInfo
@@ -48,7 +50,10 @@ _SPLITS = ("train", "held_out")
 
 @dataclass(frozen=True)
 class Exported:
-    """samples, tokens: written; size_bytes: of their files. overwritten, damaged: samples that could not be read."""
+    """samples, tokens: written; size_bytes: of their files. overwritten, damaged: samples that could not be read.
+
+    index_only: samples that the index still names and the ring has given up, though nobody writes.
+    """
 
     folder: str
     samples: int
@@ -56,6 +61,7 @@ class Exported:
     size_bytes: int
     overwritten: int
     damaged: int
+    index_only: int
 
 
 def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tick: Tick) -> Exported:
@@ -65,11 +71,13 @@ def export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tic
     """
     if not samples:
         raise TideError("there is no such sample to export", remedy="`tide spool ls` lists what there is")
+    held = reader.held(samples)
+    index_only = 0 if is_written(reader.folder) else len(samples) - len(held)
     with taken_back(folder):
-        return _export(reader, samples, folder, tick)
+        return _export(reader, held if index_only else samples, folder, tick, index_only)
 
 
-def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tick: Tick) -> Exported:
+def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, tick: Tick, index_only: int) -> Exported:
     _take_folder(folder, sum(info.tokens for info in samples) * row_bytes(reader.layout.hidden_size))
     overwritten, damaged = reader.overwritten, reader.damaged
     try:
@@ -104,7 +112,7 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
             shutil.rmtree(folder / name, ignore_errors=True)
         (folder / f"{MANIFEST_FILE}.new").unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _unwritable(folder, reason(error)) from None
+            raise _unwritable(folder, error) from None
         raise
     return Exported(
         folder=str(folder),
@@ -113,6 +121,7 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
         size_bytes=written,
         overwritten=reader.overwritten - overwritten,
         damaged=reader.damaged - damaged,
+        index_only=index_only,
     )
 
 
@@ -130,9 +139,10 @@ def _take_folder(folder: Path, size: int) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise _unwritable(folder, reason(error)) from None
+        raise _unwritable(folder, error) from None
     if size > free:
-        raise _unwritable(folder, f"about {size} bytes are needed, {free} are free")
+        words = f"about {size_words(size)} are needed, {size_words(free)} are free"
+        raise _unwritable(folder, OSError(errno.ENOSPC, words))
 
 
 def _content(sample: Sample) -> memoryview:
@@ -161,5 +171,6 @@ def _figures(info: SampleInfo) -> dict[str, Any]:
     return {name: value for name, value in asdict(info).items() if name not in IN_RING_ONLY}
 
 
-def _unwritable(folder: Path, why: str | None) -> TideError:
-    return TideError(f"cannot export to {folder}", why=why, remedy="free some space, or name another folder")
+def _unwritable(folder: Path, error: OSError) -> TideError:
+    remedy = "free some space, or name another folder" if is_full(error) else "name a folder that you can write to"
+    return TideError(f"cannot export to {folder}", why=reason(error), remedy=remedy)

@@ -8,9 +8,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tide_cli.spool.folder import no_ring
-from tide_cli.spool.index import SpoolIndex
+from tide_cli.spool.folder import is_written, no_ring
 from tide_cli.spool.layout import RowLayout, row_bytes
+from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
@@ -25,7 +25,8 @@ class SpoolFigures:
     pages_used: pages that finished samples hold, a shared one counted once; fill: their part of all pages.
     by_split, by_draft, by_domain: {name: {"samples", "tokens"}}; the unlabelled ones have the domain "".
     age: {"oldest", "median", "newest"}, None without samples.
-    stored: samples, tokens and whatever else was counted since the spool was made. dropped: requests by cause.
+    index_only: samples that the index still names and the ring has given up, though nobody writes; they are in no other
+    figure. stored: samples, tokens and whatever else was counted since the spool was made. dropped: requests by cause.
     """
 
     folder: str
@@ -50,13 +51,15 @@ class SpoolFigures:
     stored: dict[str, int]
     dropped: dict[str, int]
     reservoir: dict[str, int]
+    index_only: int
 
 
 def take_figures(folder: Path, now: float) -> SpoolFigures:
     """The figures of the spool in `folder`; now: unix seconds. TideError: no spool, or an unusable one."""
     layout, pages, size = read_ring(folder)
-    with closing(SpoolIndex.open(folder)) as index:
-        samples, totals = index.samples(), index.totals()
+    with closing(SpoolReader.open(folder)) as reader:
+        listed, totals = reader.samples(), reader.totals()
+        samples = reader.held(listed)
     used = len({page for info in samples for page in info.pages})
     created = [info.created for info in samples]
     kept = _sizes(folder / RESERVOIR_FOLDER)
@@ -98,6 +101,7 @@ def take_figures(folder: Path, now: float) -> SpoolFigures:
             name.removeprefix(_DROPPED): count for name, count in sorted(totals.items()) if name.startswith(_DROPPED)
         },
         reservoir={"samples": len(kept), "bytes": sum(kept)},
+        index_only=0 if is_written(folder) else len(listed) - len(samples),
     )
 
 

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from tide_cli.spool.erase import Erased
-from tide_cli.spool.layout import SAMPLE_FIELDS
 from tide_cli.spool.pages import Pages
 from tide_cli.spool.ring import Ring, sample_figures
 from tide_cli.spool.samples import SampleInfo
@@ -42,8 +41,7 @@ class Finished:
         """The sample is none any more, and its pages are free unless others hold them; wipe: when they are wiped."""
         _, pages = self._samples.pop(sample)
         # before any page is given back: whatever happens next, these pages are no sample any more
-        for name in SAMPLE_FIELDS:  # the figures, too: a page that others hold is not wiped
-            self._ring.table[name][pages[-1]] = 0
+        self._ring.disown(pages[-1])
         self.pages.release(pages, wipe=wipe)
         self.gone.append(sample)
 

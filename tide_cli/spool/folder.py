@@ -10,6 +10,7 @@ from pathlib import Path
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.file_locks import is_locked, take_lock
 from tide_cli.folders import taken_back
+from tide_cli.printable import size_words
 from tide_cli.regular_files import SIDE_SUFFIXES
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import RING_FILE, Ring
@@ -124,8 +125,13 @@ def is_damage(error: sqlite3.Error, folder: Path) -> bool:
     """Whether the contents of the index in `folder` are to blame, and not the disk, its access rights or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_READONLY:  # a damaged header says so as well
-        return all(os.access(path, os.W_OK, effective_ids=True) for path in (folder, folder / INDEX_FILE))
+        return is_writable(folder) and is_writable(folder / INDEX_FILE)
     return code not in _NOT_THE_CONTENTS
+
+
+def is_writable(path: Path) -> bool:
+    """Whether this process may write there."""
+    return os.access(path, os.W_OK, effective_ids=True)
 
 
 def no_ring(folder: Path, error: OSError) -> TideError:
@@ -170,9 +176,12 @@ def check_size(layout: RowLayout, size_bytes: int, max_sample_tokens: int, folde
     least = layout.size_for(layout.pages_for(max_sample_tokens))
     if size_bytes < least:
         other, larger = "set a smaller max_sample_tokens", f"--spool-size {-(-least // 2**20)}MiB is the least"
+        sizes = [size_words(size_bytes), size_words(least)]
+        if sizes[0] == sizes[1]:
+            sizes = [f"{size_bytes:,} bytes", f"{least:,} bytes"]
         raise UsageError(
-            f"a spool of {size_bytes} bytes {f'in {folder} ' if folder else ''}is too small",
-            why=f"one sample of {max_sample_tokens} tokens takes {least}",
+            f"a spool of {sizes[0]} {f'in {folder} ' if folder else ''}is too small",
+            why=f"one sample of {max_sample_tokens} tokens takes {sizes[1]}",
             remedy=f"{other}, or delete {folder}: for a new one {larger}" if folder else f"{larger}, or {other}",
         )
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import read_object
+from tide_cli.printable import size_words
 from tide_cli.setting_values import shown
 from tide_cli.spool.export import FORMAT, FORMAT_VERSION, IN_RING_ONLY, MANIFEST_FILE
 from tide_cli.spool.figures import read_ring
@@ -118,7 +119,7 @@ def open_spool(
     if needed > pages:
         raise TideError(
             f"the export does not fit into {spool}",
-            why=f"it takes {layout.size_for(needed)} bytes, the spool has {layout.size_for(pages)}",
+            why=f"it takes {size_words(layout.size_for(needed))}, the spool has {size_words(layout.size_for(pages))}",
             remedy="export less, with --newest, or import into another --state-dir with a larger --spool-size",
         )
     if needed > free and not overwrite:
@@ -186,7 +187,7 @@ def _sample(folder: Path, entry: dict[str, Any]) -> ExportedSample:
         if field.name in values:
             continue
         value = entry.get("domain", "") if field.name == "domain" else entry[field.name]  # older exports have none
-        kind = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
+        kind: Any = {"run": str, "split": str, "domain": str, "created": float}.get(field.name, int)
         if type(value) is not kind or not _possible(field.name, value):
             raise ValueError(f"{entry['file']}: {field.name} is {shown(value)}")
         values[field.name] = value

@@ -6,7 +6,6 @@ readers look at the same time.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from sqlite_utils.db import NoTable
 
 from tide_cli.errors import TideError, reason
 from tide_cli.regular_files import check_database
-from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_full, is_written, no_ring
+from tide_cli.spool.folder import INDEX_FILE, INDEX_FILES, is_damage, is_full, is_writable, is_written, no_ring
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.spool.samples import SampleInfo
 
@@ -262,12 +261,8 @@ def _info(values: tuple[Any, ...]) -> SampleInfo | None:
 def _address(path: Path) -> str:
     """How a reader opens the index: SQLite makes files beside it, but needs none where nobody writes (immutable)."""
     journal = path.with_name(path.name + "-wal")
-    still = not _is_writable(path.parent) and not journal.exists() and not is_written(path.parent)
+    still = not is_writable(path.parent) and not journal.exists() and not is_written(path.parent)
     return path.absolute().as_uri() + ("?immutable=1" if still else "")
-
-
-def _is_writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK, effective_ids=True)
 
 
 def _unusable(folder: Path, error: Exception | str) -> TideError:
@@ -275,7 +270,7 @@ def _unusable(folder: Path, error: Exception | str) -> TideError:
     remedy = "`tide spool repair` rebuilds it from the ring"
     if isinstance(error, sqlite3.Error) and not is_damage(error, folder):
         remedy = "mend that; its contents are not to blame"
-        if not _is_writable(folder):
+        if not is_writable(folder):
             remedy = "copy the state folder to where it can be written; SQLite makes files beside the index"
         elif is_full(error):
             remedy = "free some space there, or mend the disk"

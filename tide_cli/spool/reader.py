@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tide_cli.spool.folder import no_ring
+from tide_cli.spool.folder import no_ring, unusable
 from tide_cli.spool.index import SpoolIndex
 from tide_cli.spool.layout import RowLayout, row_runs
 from tide_cli.spool.ring import Ring, checksum, row_sums
@@ -62,7 +63,9 @@ class SpoolReader:
             infos = self._index.samples(split=split, newest=newest, since_id=since_id, **filters)
             return [_with_times(info, times) for info in infos]
         limit = filters.pop("oldest", None)
-        order = {} if limit is None else {"oldest": -1}  # no limit before the filter: SQLite reads -1 as all
+        order: dict[str, Any] = (
+            {} if limit is None else {"oldest": -1}
+        )  # no limit before the filter: SQLite reads -1 as all
         infos = self._index.samples(split=split, since_id=since_id, **order, **filters)
         fitting = [info for each in infos if (info := _with_times(each, times)).times_trained <= times_trained_max]
         return fitting[: newest if limit is None else limit]
@@ -94,6 +97,18 @@ class SpoolReader:
     def holds(self, info: SampleInfo) -> bool:
         """Whether the sample is still in the ring: neither overwritten nor erased."""
         return self._ring.holds(info.pages, info.generations)
+
+    def held(self, infos: Iterable[SampleInfo]) -> list[SampleInfo]:
+        """Those of `infos` that the ring has not given up. The index still names such samples where its writer was
+        killed before it had the last word, and for a moment while one writes; figures that cannot be are for `read`.
+
+        TideError where the ring's file was cut short under the mapping.
+        """
+        try:
+            self._ring.check()
+        except OSError as error:
+            raise unusable(self.folder, error) from None
+        return [info for info in infos if not self._is_possible(info) or self.holds(info)]
 
     def generated_tokens(self, info: SampleInfo) -> np.ndarray | None:
         """Ids [info.generated] int32 of what the target said, without reading its states; None as for `read`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tide_cli.spool.index import HIGHEST_ID, LATEST, SpoolIndex
-from tide_cli.spool.layout import SAMPLE_FIELDS
 from tide_cli.spool.ring import Ring
 from tide_cli.spool.samples import SampleInfo
 
@@ -35,7 +34,7 @@ class _Links:
 
     def back(self, page: int, numbers: range) -> list[int] | None:
         """The pages with these numbers, the last of which is `page`; None where one is missing or of another kind."""
-        pages = []
+        pages: list[int] = []
         for number in reversed(numbers):
             if page >= len(self.generation) or not self.generation[page] or self.ordinal[page] != number:
                 return None
@@ -95,8 +94,7 @@ def reconcile(ring: Ring, index: SpoolIndex) -> tuple[list[SampleInfo], dict[str
         kept[list(info.pages)] = True
         last[info.pages[-1]] = True
         used[ring.rows_of(info.pages, info.prefix_missing, info.tokens)] = True
-    for name in SAMPLE_FIELDS:
-        ring.table[name][~last] = 0
+    ring.disown(~last)
     ring.table["generation"][~kept] = 0
     ring.clear(np.flatnonzero(np.repeat(kept, ring.layout.page_tokens) & ~used))
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tide_cli.errors import TideError, reason
-from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, RowLayout, parse_header
+from tide_cli.printable import size_words
+from tide_cli.spool.layout import HEADER, OPENINGS_OFFSET, PAGE_ENTRY, SAMPLE_FIELDS, RowLayout, parse_header
 from tide_cli.spool.samples import SampleInfo
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Ring:
         size = layout.regions(pages).size
         free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
         if size + _DISK_RESERVE > free:
-            raise _disk_too_small(folder, size, f"{free} bytes are free there")
+            raise _disk_too_small(folder, size, f"{size_words(free)} are free there")
         unfinished = folder / (RING_FILE + ".new")
         file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -139,6 +140,12 @@ class Ring:
             # last: by these a row that a kill left half cleared is found again
             self.tokens[left] = self.checks[left] = 0
 
+    def disown(self, last: int | Sequence[int] | np.ndarray) -> None:
+        """No sample ends in the pages `last` any more, given as numbers or as a mask [N]. The figures go as well as the
+        id: a page that others hold is not wiped."""
+        for name in SAMPLE_FIELDS:
+            self.table[name][last] = 0
+
     def sync(self) -> None:
         """Waits until everything written is on the disk. OSError."""
         os.fsync(self._file)
@@ -197,13 +204,13 @@ def checksum(info: SampleInfo, tokens: np.ndarray, checks: np.ndarray) -> int:
         entry[name] = value
     entry["owner"], entry["checksum"] = info.id, 0
     value = zlib.crc32(entry.tobytes())
-    value = zlib.crc32(np.ascontiguousarray(tokens, "<i4"), value)
-    return zlib.crc32(np.ascontiguousarray(checks, "<u8"), value)
+    value = zlib.crc32(np.ascontiguousarray(tokens, "<i4").data, value)
+    return zlib.crc32(np.ascontiguousarray(checks, "<u8").data, value)
 
 
 def _disk_too_small(folder: Path, size: int, why: str) -> TideError:
     remedy = "ask for a smaller one with --spool-size, or free some space"
-    return TideError(f"{folder} cannot hold a spool of {size} bytes", why=why, remedy=remedy)
+    return TideError(f"{folder} cannot hold a spool of {size_words(size)}", why=why, remedy=remedy)
 
 
 def _holes(file: int) -> list[range]:

@@ -23,7 +23,7 @@ class RingFull(Exception):
 
 
 class Part(NamedTuple):
-    """One request's rows in a forward: `count` of them from row `offset` on, for positions start, start+1, …
+    """One request's rows in a forward: `length` of them from row `offset` on, for positions start, start+1, …
 
     tokens: in a prefill the ids known so far, int32 or a list, from position 0 at least to the end of the part.
     """
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     rid: str
     start: int
     offset: int
-    count: int
+    length: int
     tokens: Sequence[int] | np.ndarray | None = None
 
 

@@ -104,7 +104,7 @@ def repair(folder: Path, tick: Tick) -> Repaired:
             found, _ = reconcile(ring, index)
             with closing(SpoolReader.open(folder)) as reader:
                 damaged = _damaged(reader, found, tick)
-            _disown(ring, [info for info in found if info.id in damaged])
+            ring.disown([info.pages[-1] for info in found if info.id in damaged])
             samples, _ = reconcile(ring, index)
         _, spoilt = damaged_files(folder / RESERVOIR_FOLDER, lambda: tick(len(found), len(found)))
         for path in spoilt:
@@ -174,9 +174,3 @@ def _clear(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _disown(ring: Ring, samples: list[SampleInfo]) -> None:
-    """Takes the samples out of the page table; pages that they share with others stay the others'."""
-    for info in samples:
-        ring.table["owner"][info.pages[-1]] = 0

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,14 +116,14 @@ class SpoolWriter:
         """
         aux, final, hidden = row_words(aux), row_words(final), self._ring.layout.hidden_size
         fits = aux.shape == (len(aux), 3 * hidden) and final.shape == (len(aux), hidden)
-        if not fits or any(part.start < 0 or part.offset + part.count > len(aux) for part in parts):
+        if not fits or any(part.start < 0 or part.offset + part.length > len(aux) for part in parts):
             raise ValueError(f"rows {aux.shape} and {final.shape} for {list(parts)} do not fit the ring")
         self._ring.check()
         checks = row_sums(aux, final) if aux.nbytes <= _SUMMED_AT_ONCE else None
         for part in parts:
-            if not part.count or part.rid in self._refused:
+            if not part.length or part.rid in self._refused:
                 continue
-            rows = slice(part.offset, part.offset + part.count)
+            rows = slice(part.offset, part.offset + part.length)
             try:
                 request = self._placed(part)
                 if request is not None:
@@ -174,8 +174,8 @@ class SpoolWriter:
             self._sealer.commit()
             return None
         request = self._running.pop(rid, None) or Request(0, 0)
-        figures = {"draft_version": draft_version, "verify_steps": verify_steps, "accepted": accepted_tokens}
-        figures["domain"] = domain
+        figures: dict[str, Any] = {"draft_version": draft_version, "verify_steps": verify_steps}
+        figures |= {"accepted": accepted_tokens, "domain": domain}
         return self._sealer.finish(request, np.asarray(tokens, "<i4"), prompt_tokens, figures, origin)
 
     def abort(self, rid: str) -> None:

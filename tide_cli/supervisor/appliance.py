@@ -18,7 +18,7 @@ from tide_cli.file_locks import is_locked
 from tide_cli.hardware.plan_settings import plan_for, target_shape
 from tide_cli.json_files import read_object
 from tide_cli.paths import Paths
-from tide_cli.printable import many
+from tide_cli.printable import many, size_words
 from tide_cli.settings import Settings
 from tide_cli.spool.ring import RING_FILE
 from tide_cli.supervisor.journal import event_line
@@ -246,9 +246,9 @@ def _check_disk(workshop: Workshop) -> None:
         ring, shape = spool_size(settings), target_shape(workshop.target)
         kept = reservoir_size(settings, shape.hidden_size) if shape and workshop.plan.train else 0
     if free < _LEAST_FREE + ring + kept:
-        sizes = f"its spool {ring // 2**20} MiB, old samples {kept // 2**20} MiB"
+        sizes = f"its spool {size_words(ring)}, old samples {size_words(kept)}"
         raise TideError(
-            f"only {free // 2**20} MiB are free under {paths.state}",
-            why=f"an appliance needs {_LEAST_FREE // 2**20} MiB, {sizes}",
+            f"only {size_words(free)} are free under {paths.state}",
+            why=f"an appliance needs {size_words(_LEAST_FREE)}, {sizes}",
             remedy="free some space, ask for a smaller --spool-size, or pass --state-dir on another disk",
         )

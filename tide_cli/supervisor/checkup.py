@@ -20,7 +20,7 @@ from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.inventory import Inventory
 from tide_cli.hardware.plan_settings import plan_for
 from tide_cli.paths import Paths
-from tide_cli.printable import many
+from tide_cli.printable import many, size_words
 from tide_cli.settings import Settings
 from tide_cli.spool.folder import ring_size
 from tide_cli.supervisor.leftovers import find_leftovers
@@ -99,8 +99,8 @@ def _devices(settings: Settings, inventory: Inventory) -> Iterator[Finding]:
 
 def _amount(name: str, free: int, least: int, remedy: str) -> Finding:
     good = free >= least
-    needed = "" if good else f", {least / 2**30:.0f} GiB are needed"
-    return Finding(name, good, f"{free / 2**30:.1f} GiB free{needed}", None if good else remedy)
+    needed = "" if good else f", {size_words(least)} are needed"
+    return Finding(name, good, f"{size_words(free)} free{needed}", None if good else remedy)
 
 
 def _disk(paths: Paths) -> Finding:
@@ -144,7 +144,7 @@ def _capture(settings: Settings, running: bool) -> Finding:
     captures = [state["capture"] for state in states if state.get("capture")]
     if failures := [capture["failure"] for capture in captures if "failure" in capture]:
         return Finding("capture", False, f"stopped: {failures[0]}", "mend that, then `tide down` and `tide up`")
-    spool = "no spool yet" if size is None else f"a spool of {size / 2**30:.1f} GiB"
+    spool = "no spool yet" if size is None else f"a spool of {size_words(size)}"
     stored = f", {many(captures[0]['samples'], 'sample')} stored so far" if captures else ""
     return Finding("capture", True, spool + stored)
 

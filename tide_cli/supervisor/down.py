@@ -12,7 +12,7 @@ from typing import Any
 from tide_cli.errors import NotRunningError, TideError
 from tide_cli.file_locks import is_locked
 from tide_cli.paths import Paths
-from tide_cli.supervisor.control_client import UP_REMEDY, ask
+from tide_cli.supervisor.control_client import UP_REMEDY, NoAnswerError, ask
 from tide_cli.supervisor.family import send
 from tide_cli.supervisor.journal import read_events
 from tide_cli.supervisor.leftovers import find_leftovers, reap_leftovers, was_killed
@@ -45,7 +45,7 @@ def bring_down(paths: Paths, *, now: bool = False, say: Callable[[str], None] = 
         pid, stop_timeout = holder.get("pid"), holder.get("stop_timeout")
         supervisor = process_stat(pid) if isinstance(pid, int) else None
         told = _Told(paths, say)
-        _ask_to_stop(paths, supervisor, now)
+        _ask_to_stop(paths, supervisor, now, say)
         within = (stop_timeout if isinstance(stop_timeout, int | float) else 0) + _MARGIN
         _wait_for_end(paths, supervisor, within, told.look)
         told.look()
@@ -92,11 +92,13 @@ class _Told:
             return []
 
 
-def _ask_to_stop(paths: Paths, supervisor: ProcessStat | None, now: bool) -> None:
+def _ask_to_stop(paths: Paths, supervisor: ProcessStat | None, now: bool, say: Callable[[str], None]) -> None:
     try:
         ask(paths.socket, "POST", "/v1/stop", {"now": now}, timeout=10)
-    except TideError:
+    except TideError as error:
         # it holds the lock but does not answer: it is just coming up or going down, or it hangs
+        if isinstance(error, NoAnswerError) and not now:
+            say(error.lines()[0])
         send([supervisor] if supervisor else [], signal.SIGKILL if now else signal.SIGTERM)
 
 

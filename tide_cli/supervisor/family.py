@@ -34,9 +34,13 @@ class Mark:
 
     @classmethod
     def of(cls, state: Path, child: str | None = None) -> Mark:
-        """The mark of the processes that serve this state folder. child: also tells two supervisors apart that use the
-        same path, one of them since its folder was moved there, or before it was moved away."""
-        return cls(hashlib.sha256(os.fsencode(state)).hexdigest()[:16], child)
+        """The mark of the processes that serve this state folder. child: those of one child of this process.
+
+        Its pid tells two supervisors apart that use the same path, one of them since its folder was moved there, or
+        before it was moved away.
+        """
+        name = f"{child}-{os.getpid()}" if child else None
+        return cls(hashlib.sha256(os.fsencode(state)).hexdigest()[:16], name)
 
     def environment(self) -> dict[str, str]:
         """What a process must have in its environment to carry this mark."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+SLEPT = 10.0  # seconds; where waiting for a message or a look takes longer, this process was stopped, or the machine
 _QUIET = 20.0  # seconds without a token after which one is asked for, at most
 
 

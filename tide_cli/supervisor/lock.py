@@ -31,11 +31,17 @@ def make_private(folder: Path) -> None:
             why=reason(error),
             remedy="pass --state-dir with a folder you can write to",
         ) from None
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or os.geteuid() not in (0, found.st_uid):
+    if os.geteuid() not in (0, found.st_uid):
+        raise TideError(
+            f"the folder {folder} is not yours",
+            why=f"it belongs to user {found.st_uid}, you are user {os.geteuid()}",
+            remedy="pass --state-dir with a folder of your own, or do this as that user",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise TideError(
             f"others may write in the folder {folder}",
-            why=f"it belongs to user {found.st_uid}, with mode {stat.S_IMODE(found.st_mode):o}",
-            remedy=f"pass --state-dir with a folder of your own; `chmod go-w {folder}` if this one is",
+            why=f"its mode is {stat.S_IMODE(found.st_mode):o}",
+            remedy=f"`chmod go-w {folder}`, or pass --state-dir with another one",
         )
 
 

@@ -74,7 +74,7 @@ class Notifier:
         """What went wrong, None for nothing."""
         assert self._command is not None
         # so that it is found, should it outlive a killed supervisor
-        mark = Mark.of(self._paths.state, f"{NAME}-{os.getpid()}")
+        mark = Mark.of(self._paths.state, NAME)
         environment = {**os.environ, **mark.environment(), **event_variables(event, self._paths)}
         with open_log(self._paths.logs / f"{NAME}.log") as log:
             process = subprocess.Popen(

@@ -15,6 +15,7 @@ from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.errors import TideError
 from tide_cli.printable import many
 from tide_cli.supervisor import notify
+from tide_cli.supervisor.heartbeat import SLEPT
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
@@ -56,7 +57,6 @@ from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples, spool_totals
 
-_SLEPT = 10.0  # seconds between two messages after which this process was stopped, or the machine
 _LONGEST_WAIT = 1.0  # seconds without a message after which the status is made anew
 _MOST_ROWS = 4000  # of the history, given out at once: a small process stays one
 _RECENT = 50  # events kept at hand for the status
@@ -175,7 +175,7 @@ class Supervisor:
         try:
             while not self.core.finished:
                 message = self._next()
-                if time.monotonic() - looked > _SLEPT:
+                if time.monotonic() - looked > SLEPT:
                     self.core.learning.slept(time.monotonic())
                 looked = time.monotonic()
                 if isinstance(message, Answered):

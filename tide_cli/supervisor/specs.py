@@ -6,19 +6,20 @@ import os
 import shutil
 import sys
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tide_cli.drafts.store import DraftStore
 from tide_cli.engine.launch import cpu_environment, engine_command
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, UsageError
 from tide_cli.hardware import memory
 from tide_cli.hardware.partition import partition_environment
 from tide_cli.hardware.plan import Partition, Plan
 from tide_cli.hardware.plan_settings import plan_for
-from tide_cli.paths import Paths
-from tide_cli.settings import Settings
+from tide_cli.paths import Paths, config_file
+from tide_cli.printable import size_words
+from tide_cli.settings import Settings, load_with_origins
 from tide_cli.spool.folder import check_ring
 from tide_cli.spool.layout import RowLayout, row_bytes
 from tide_cli.spool.ring import RING_FILE, Ring
@@ -164,7 +165,7 @@ class Workshop:
             env=inherited | partition_environment(partition, inherited) | env,
             cores=partition.cores,
             log=self._log(child),
-            mark=Mark.of(self.paths.state, f"{child}-{os.getpid()}"),
+            mark=Mark.of(self.paths.state, child),
             talks=talks,
         )
 
@@ -224,23 +225,35 @@ def spool_size(settings: Settings) -> int:
     return memory.spool_size(free_disk(settings.paths.state))
 
 
-def spool_size_ignored(settings: Settings) -> str | None:
-    """What to say where a ring is there and another size is asked for; None where there is nothing to say."""
+def spool_size_ignored(settings: Settings, *, importing: bool = False) -> str | None:
+    """What to say where a ring is there and another size is asked for; None where there is nothing to say.
+
+    importing: it is written to whether the traffic is captured or not.
+    """
     wanted, folder = settings.spool_size, settings.paths.spool
-    if wanted is None or not (settings.speculates and settings.capture):
+    if wanted is None or not (importing or (settings.speculates and settings.capture)):
         return None
     try:
         ring = Ring.open(folder)
     except (OSError, TideError):  # there is none, or none that a start would take
         return None
     with closing(ring):
-        if ring.layout.pages_in(wanted) == ring.pages:
+        if wanted == ring.size_bytes or ring.layout.pages_in(wanted) == ring.pages:
             return None
         return (
-            f"--spool-size has no effect: the spool in {folder} keeps its {ring.size_bytes / 2**20:.0f} MiB; for"
-            f" another size stop TIDE and delete {folder / RING_FILE}, with the samples in it: the drafts and the"
-            " reservoir stay"
+            f"{_set_with('spool_size', wanted)} has no effect: the spool in {folder} keeps its"
+            f" {size_words(ring.size_bytes)}; for another size stop TIDE and delete {folder / RING_FILE}, with the"
+            " samples in it: the drafts and the reservoir stay"
         )
+
+
+def _set_with(name: str, value: object) -> str:
+    """What a setting was set to `value` with: its variable, its line in the settings file, else its flag."""
+    with suppress(UsageError):
+        without_flags, origins = load_with_origins()
+        if getattr(without_flags, name) == value and origins[name] in ("environment", "file"):
+            return f"TIDE_{name.upper()}" if origins[name] == "environment" else f"{name} in {config_file(None)}"
+    return "--" + name.replace("_", "-")
 
 
 def reservoir_size(settings: Settings, hidden_size: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tide_cli.errors import TideError, reason
 from tide_cli.hardware.plan import Plan
 from tide_cli.paths import Paths
-from tide_cli.supervisor.heartbeat import Heartbeat
+from tide_cli.supervisor.heartbeat import SLEPT, Heartbeat
 from tide_cli.supervisor.logs import bound_log
 from tide_cli.supervisor.messages import (
     ENGINE,
@@ -37,7 +37,6 @@ _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may com
 _ASK_EVERY = 10  # of so many looks one asks the plugin how capture and speculation do: that interrupts the engine
 _CLOSED_WITHIN = 2.0  # seconds; whoever asks an engine that hangs is not waited for
 _LOOK_EVERY = 1.0  # seconds between two looks at figures and totals
-_SLEPT = 10.0  # seconds; where waiting for a look takes longer, this process was stopped, or the machine
 _DEVICES_EVERY = 2  # of so many looks one is at the devices
 
 
@@ -177,7 +176,7 @@ class Watchers:
         begun = time.monotonic()
         # in the middle of each second of the wall clock: a look a little early or late is still that second's
         closed = self._closed.wait(_LOOK_EVERY - (time.time() + _LOOK_EVERY / 2) % _LOOK_EVERY)
-        if time.monotonic() - begun > _SLEPT and (watched := self._watched):
+        if time.monotonic() - begun > SLEPT and (watched := self._watched):
             watched.heartbeat.slept()
         return closed
 

@@ -203,7 +203,7 @@ class Capture:
 
     def _write_rows(self, rows: Rows) -> None:
         host = rows.copy.wait()
-        parts = [part for part in rows.batch.parts(host) if part.count and self._is_stored(part.rid)]
+        parts = [part for part in rows.batch.parts(host) if part.length and self._is_stored(part.rid)]
         for part in parts:
             self._touch(part.rid)
             self._refuse_if_lost(part.rid)

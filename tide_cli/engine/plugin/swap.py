@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 import torch
 
+from tide_cli.drafts.make import make_of, other_make
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, read_draft, vocabulary_ids
 from tide_cli.engine.plugin.config import EngineConfig
@@ -44,10 +45,8 @@ class DraftSwap:
         self._everywhere = everywhere
         self._worker = worker
         self._store = DraftStore(config.drafts)
-        self._expected = {
-            name: (tuple(tensor.shape), tensor.dtype)
-            for name, tensor in read_draft(self._store.path(self.version)).items()
-        }
+        folder = self._store.path(self.version)
+        self._make = make_of(folder, read_draft(folder))
         self._wanted: int | None = None  # of the latest wish to prepare, while it is open
         self._ready: int | None = None  # the version that all ranks have prepared
         self._problem: str | None = None  # why this rank cannot
@@ -123,8 +122,11 @@ class DraftSwap:
     def _read(self, version: int) -> dict[str, torch.Tensor]:
         """The tensors of `version`, checked; TideError says what is wrong with them."""
         self._store.verify(version)
-        tensors = read_draft(self._store.path(version))
-        check_draft(tensors, self._expected)
+        tensors = read_draft(folder := self._store.path(version))
+        if why := other_make(self._make, make_of(folder, tensors)):
+            remedy = f"serve it with `tide down`, `tide drafts use {version_name(version)}`, `tide up`"
+            raise TideError("the running engine was built for drafts of another make", why=why, remedy=remedy)
+        check_draft(tensors, self._make[1])
         if "d2t" in tensors:
             check_vocabulary_map(tensors["d2t"], tensors["t2d"])
         if torch.cuda.is_available():  # from pinned memory the copy is several times as fast
