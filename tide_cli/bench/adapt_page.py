@@ -66,26 +66,22 @@ def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
     domains = _measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
-        ratios = [
-            Series(words, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
-            for words, label in (("tide", "ratio"), ("own", "own_ratio"), ("policy", "policy_ratio"))
-        ]
+        ratios = [_series(at, TIDE, "ratio"), *(_series(at, name, f"{name}_ratio") for name in (OWN, POLICY))]
         shown = [one for one in ratios if any(value is not None for value in one.values)]
         svg = bars(list(at), shown, unit="output tok/s, times static", at=1.0)
         yield page.plot(svg, f"Against the static draft, {concurrency} requests at a time.")
-        normalised = [
-            Series(name, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
-            for name, label in ((name, f"{name}_to_plain") for name in (STATIC, OWN, TIDE, POLICY))
-        ]
+        normalised = [_series(at, name, f"{name}_to_plain") for name in (STATIC, OWN, TIDE, POLICY)]
         shown = [one for one in normalised if any(value is not None for value in one.values)]
         if shown:
             svg = bars(list(at), shown, unit="output tok/s, times plain", at=1.0)
             yield page.plot(svg, f"Against decoding without a draft, {concurrency} requests at a time.")
 
 
-def _ends(at: Mapping[str, Mapping[str, Any]], label: str) -> tuple[list[float | None], list[float | None]]:
+def _series(at: Mapping[str, Mapping[str, Any]], name: str, label: str) -> Series:
+    """Bars of `name`: the figure `label` of each domain, with its quartiles."""
     ends = [figures.get(f"{label}_spread") or (None, None) for figures in at.values()]
-    return [end[0] for end in ends], [end[1] for end in ends]
+    values = [figures.get(label) for figures in at.values()]
+    return Series(name, values, [low for low, _ in ends], [high for _, high in ends])
 
 
 def _measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
