@@ -195,8 +195,8 @@ class _Adapt:
         self._progress.say(f"measuring on {options.held_out} held-out prompts of each domain, the trainer idle")
         live = [TIDE, *[POLICY] * options.with_policy]
         with self._standing([*live, *[PLAIN] * options.plain]) as arms:
-            for arm in live:
-                settle(arms[arm])
+            for learner in live:
+                settle(arms[learner])
             for concurrency, name, number, contestant in left:
                 version = contestants[name][contestant]
                 arm = arms[contestant if contestant in (PLAIN, POLICY) else TIDE]
