@@ -36,7 +36,7 @@ class Arm:
         }
 
     def use_draft(self, version: int) -> None:
-        self.world.journal.append(("use", version))
+        self.world.journal.append(("use", version, self.name))
 
     def flush_cache(self) -> None:
         self.world.journal.append(("flush", self.name))
@@ -47,8 +47,9 @@ class World:
 
     def __init__(self) -> None:
         self.journal: list[Any] = []
-        self.served = {"static": 1, "tide": 1, "no_pool": 1, "plain": None}
+        self.served = {"static": 1, "tide": 1, "no_pool": 1, "policy": 1, "plain": None}
         self.answers_left = 10**9
+        self.own: dict[str, Mapping[str, Any]] = {}
 
     def arms(self, folder: Path, common: Mapping[str, Any], interrupts: object) -> World:
         self.folder, self.common = folder, common
@@ -60,6 +61,7 @@ class World:
     @contextmanager
     def standing(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
         self.journal.append(("up", *wanted))
+        self.own = {**self.own, **wanted}
         yield {name: Arm(name, self) for name in wanted}
         self.journal.append(("down", *wanted))
 
@@ -75,8 +77,8 @@ class World:
         answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, "text", None) for r in requests]
         for answer in answers:
             on_answer(answer)
-        if captured and arm.name == "tide" and self.served["tide"] < 3:
-            self.served["tide"] += 1
+        if captured and arm.name in ("tide", "policy") and self.served[arm.name] < 3 + (arm.name == "policy"):
+            self.served[arm.name] += 1
         return answers
 
     def sent(self) -> list[Any]:
@@ -160,6 +162,38 @@ def test_a_third_arm_without_the_pool(options: AdaptOptions, tmp_path: Path, wor
     assert set(report["adapt"]["phases"][2]["live"]) == {"tide", "no_pool"}
 
 
+def test_a_further_arm_goes_by_the_policy(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    options = AdaptOptions(**{**vars(options), "with_policy": True})
+    adapt = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    assert ("copy", "tide", "policy") in world.journal
+    assert world.own["policy"] == {"speculation": "auto"}
+    traffic = {arm: [e[1] for e in world.sent()[1:] if e[0] == arm and e[2]] for arm in ("tide", "policy")}
+    assert traffic["policy"] == traffic["tide"]
+    assert adapt["final"] == {"tide": 3, "policy": 4}
+    used = {entry[1:] for entry in world.journal if entry[0] == "use"}
+    assert used == {(2, "tide"), (3, "tide"), (4, "policy")}  # each arm's drafts are its own
+    assert set(adapt["phases"][0]["live"]) == {"tide", "policy"}
+    code = adapt["domains"]["code"]
+    assert code["policy_al"] == 8.0
+    assert {"policy_to_plain", "policy_to_tide", "policy_ratio"} <= code.keys()
+
+
+def test_a_run_that_is_older_than_an_option_is_gone_on_with(
+    options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
+    head, *rest = file.read_text().splitlines()
+    had = json.loads(head)
+    del had["options"]["with_policy"]
+    file.write_text("\n".join([json.dumps(had), *rest, ""]))
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    assert len(world.journal) == done
+    with pytest.raises(UsageError) as refused:
+        run_adapt(AdaptOptions(**{**vars(options), "with_policy": True}), tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in with_policy"
+
+
 def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:
     run_adapt(options, tmp_path / "run", {}, Progress())
     with pytest.raises(UsageError, match="holds another run"):
@@ -199,6 +233,7 @@ def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, 
         (["--domains", "../code"], "names no domains"),
         (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
+        (["--domains", "code", "--speculation", "auto", "--with-policy"], "--with-policy adds nothing"),
         (["--domains", "code", "--html", "/dev/null/report.html"], "cannot write /dev/null/report.html"),
         (["--domains", "code", "--requests", "100000000000"], "it takes numbers up to 100000"),
         (["--domains", "code", "--mixed", "100000000000"], "it takes numbers up to 100000"),

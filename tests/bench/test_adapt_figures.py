@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from tide_cli.bench.adapt_figures import (
     NO_POOL,
     OWN,
     PLAIN,
+    POLICY,
     STATIC,
     TIDE,
     Measured,
@@ -136,9 +140,52 @@ def test_ratios_are_medians_over_pairs() -> None:
     assert code["at"]["4"]["ratio"] == 1.5
 
 
+def test_the_policy_beside_the_others() -> None:
+    of = [
+        *measured("code", STATIC, [10, 20, 40], al=1.5),
+        *measured("code", TIDE, [15, 20, 80]),
+        *measured("code", POLICY, [15, 30, 80]),
+        *measured("code", PLAIN, [10, 10, 10]),
+    ]
+    code = domain_figures(of)["code"]
+    assert (code["policy_tok_s"], code["policy_al"]) == (30, 2.0)
+    assert (code["policy_to_plain"], code["policy_ratio"], code["policy_to_tide"]) == (3.0, 1.5, 1.0)
+    assert code["policy_to_plain_spread"] == [2.25, 5.5]
+
+
 def test_a_round_that_was_cut_short_does_not_count() -> None:
     of = [*measured("code", STATIC, [10, 10]), *measured("code", TIDE, [12])]
     assert domain_figures(of)["code"]["rounds"] == 1
+
+
+def test_the_page_shows_each_draft_against_plain_decoding() -> None:
+    pytest.importorskip("matplotlib")
+    arms = [STATIC, TIDE, POLICY]
+    made = passes({STATIC: [[1.5] * 3], TIDE: [[1.5, 2.0, 2.0]], POLICY: [[1.5, 2.0, 2.0]]})
+    entries = {
+        "pass": [{**vars(one), "texts": list(one.texts)} for one in made],
+        "measured": [vars(one) for name in (*arms, OWN, PLAIN) for one in measured("code", name, [10, 12])],
+    }
+    report = adapt_figures({"settings": {}}, ["code"], arms, entries, [])
+    text = adapt_page({"adapt": report, "environment": ENVIRONMENT})
+    figure = next(part for part in text.split("<figure>") if "Against decoding without a draft" in part)
+    assert "output tok/s, times plain" in figure
+    assert all(f">{name}<" in figure for name in (STATIC, OWN, TIDE, POLICY))
+    curves = next(part for part in text.split("<figure>") if "Output tok/s of each piece" in part)
+    assert f">{POLICY}<" in curves
+    table = Console(width=200, file=io.StringIO())
+    table.print(as_tables(report))
+    assert "policy / plain" in table.file.getvalue()
+    without = adapt_figures(
+        {"settings": {}},
+        ["code"],
+        arms[:2],
+        {"measured": [m for m in entries["measured"] if m["contestant"] != POLICY]},
+        [],
+    )
+    table = Console(width=200, file=io.StringIO())
+    table.print(as_tables(without))
+    assert "policy" not in table.file.getvalue()
 
 
 def test_the_report_at_every_stage() -> None:

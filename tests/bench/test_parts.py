@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.capture import OFF, ON, capture_figures
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import bench_settings
@@ -16,7 +17,14 @@ from tide_cli.bench.load import load_requests
 from tide_cli.bench.profile import PLAIN, SPECULATING, profile_figures, together_rate
 from tide_cli.bench.requests import Request
 from tide_cli.bench.swap import QUIET, SWAPS, SwapPass, swap_figures
-from tide_cli.bench.train import Timed, specforge_pass, train_figures
+from tide_cli.bench.train_figures import (
+    Stored,
+    Timed,
+    accuracy_figures,
+    specforge_pass,
+    storage_figures,
+    train_figures,
+)
 from tide_cli.bench.train_samples import exported, index_of, lengths, make_samples, read
 from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
@@ -97,11 +105,61 @@ def test_the_rate_of_training() -> None:
 
 def test_the_last_pass_of_specforge_counts() -> None:
     lines = [f"step {n}: {{'loss': 2.5, 'acc': [0.1], 'perf/optimizer_step_time_s': {n}.5}}" for n in range(1, 7)]
-    assert specforge_pass("\n".join(["loading", *lines, "done"]), 300) == Timed(300, 4.5 + 5.5 + 6.5, 3)
+    assert specforge_pass("\n".join(["loading", *lines, "done"]), 300, 2) == Timed(300, 4.5 + 5.5 + 6.5, 3)
     with pytest.raises(TideError, match="has printed no step"):
-        specforge_pass("loading\n", 300)
+        specforge_pass("loading\n", 300, 2)
     with pytest.raises(TideError, match="not the expected one"):
-        specforge_pass("step 1: {'loss': 1.0}\nstep 2: {'loss': 1.0}\n", 300)
+        specforge_pass("step 1: {'loss': 1.0}\nstep 2: {'loss': 1.0}\n", 300, 2)
+
+
+def test_what_is_stored_and_how_long_it_takes() -> None:
+    rounds = [
+        {"tide": Timed(1000, 2.0, 4), "specforge": Timed(1000, 4.0, 8)},
+        {"tide": Timed(1000, 4.0, 4), "specforge": Timed(1000, 10.0, 8)},
+    ]
+    found = storage_figures({"tide": Stored(200, 9000, 0.5), "specforge": Stored(200, 10000, 0.25)}, rounds)
+    assert found["bytes_per_token"] == {"tide": 45, "specforge": 50}
+    assert found["stored_bytes"] == {"tide": 9000, "specforge": 10000}
+    assert found["seconds"] == {"tide": {"store": 0.5, "pass": 3.0}, "specforge": {"store": 0.25, "pass": 7.0}}
+
+
+def test_the_lengths_of_the_drafts_on_held_out_samples() -> None:
+    walks = {
+        "first": [Walk(10, 10), Walk(20, 20)],
+        "tide": [Walk(10, 5), Walk(20, 10)],
+        "specforge": [Walk(10, 8), Walk(20, 16)],
+    }
+    found = accuracy_figures(walks)
+    assert found["acceptance_length"] == {"first": 1.0, "tide": 2.0, "specforge": 1.25}
+    assert (found["held_out_samples"], found["held_out_tokens"]) == (2, 30)
+    assert found["length_difference"] == 0.75
+    assert found["length_interval"] == [0.75, 0.75]  # both samples say the same
+    none = accuracy_figures({})
+    assert (none["acceptance_length"], none["length_difference"], none["length_interval"]) == (None, None, None)
+    assert none["held_out_samples"] == 0
+
+
+@pytest.mark.parametrize("samples", ["exported", "made up"])
+def test_the_trainers_in_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], samples: str
+) -> None:
+    rounds = [{"tide": Timed(1000, 2.0, 4), "specforge": Timed(1000, 4.0, 8)}]
+    walks = {"first": [Walk(10, 10)] * 2, "tide": [Walk(10, 5)] * 2, "specforge": [Walk(10, 8)] * 2}
+    stored = {"tide": Stored(200, 9000, 0.5), "specforge": Stored(200, 10000, 0.25)}
+    figures = train_figures(rounds) | storage_figures(stored, rounds)
+    figures |= accuracy_figures(walks if samples == "exported" else {})
+    figures |= {"passes": 2, "sample_count": 3, "samples": samples, "acceptance_note": "nothing to learn"}
+    figures |= {"threads": 1, "dtype": "float32", "depths": 7, "specforge_batch_size": 4, "batch_tokens": 512}
+    monkeypatch.setattr("tide_cli.bench.train.TrainBench.run", lambda bench, progress: figures)
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "train"])
+    assert end.value.code == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lengths = ["2.000", "1.250"] if samples == "exported" else ["-", "-"]
+    assert ["acceptance", "length,", "held-out", "samples", *lengths] in lines
+    assert ["bytes", "a", "token", "45", "50"] in lines
+    last = " ".join(lines[-2])
+    assert ("+0.750 (+0.750 to +0.750)" if samples == "exported" else "no acceptance length: nothing to learn") in last
 
 
 def test_expected_and_measured_speed_up() -> None:

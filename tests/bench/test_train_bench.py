@@ -10,32 +10,65 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
-from tiny_target import HIDDEN, make_target, tiny_config
+from tiny_target import HIDDEN, fill_spool, make_target, tiny_config
 
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.train import TrainContest
-from tide_cli.bench.train_samples import lengths, make_samples
+from tide_cli.bench.train_samples import exported, lengths, make_samples
 from tide_cli.engine.launch import cpu_environment
+from tide_cli.spool.export import export
+from tide_cli.spool.reader import SpoolReader
 from tide_cli.supervisor.family import Mark
 from tide_cli.supervisor.process import ChildSpec
 from tide_cli.supervisor.specs import trainer_argv
+from tide_cli.training.config import TrainingConfig
 from tide_cli.training.day_zero import publish_day_zero
 
 
-@pytest.mark.timeout(240)
-def test_both_trainers_run_on_the_same_samples(tmp_path: Path) -> None:
-    config = tiny_config(make_target(tmp_path / "target"), tmp_path)
+def trainer(config: TrainingConfig, tmp_path: Path) -> ChildSpec:
+    """How it is started, its first draft being there."""
     publish_day_zero(config)
     file = tmp_path / "training.json"
     file.write_text(config.to_json())
     env = {**os.environ, **cpu_environment(), "OMP_NUM_THREADS": "1"}
     argv = [sys.executable, *trainer_argv(file)]
-    spec = ChildSpec(argv, env, sorted(os.sched_getaffinity(0)), tmp_path / "log", Mark.of(tmp_path, "trainer"))
+    return ChildSpec(argv, env, sorted(os.sched_getaffinity(0)), tmp_path / "log", Mark.of(tmp_path, "trainer"))
+
+
+@pytest.mark.timeout(240)
+def test_both_trainers_run_on_the_same_samples(tmp_path: Path) -> None:
+    config = tiny_config(make_target(tmp_path / "target"), tmp_path)
     files = make_samples(tmp_path / "made", 5, HIDDEN, range(280))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    found = TrainContest(spec, config, files, scratch, 1, Progress()).run()
+    found = TrainContest(trainer(config, tmp_path), config, files, None, scratch, 1, 2, Progress()).run()
     assert found["tokens"] == sum(min(length, config.max_sample_tokens) for length in lengths(files))
+    assert found["stored_tokens"] == sum(lengths(files))
     assert found["steps"] == found["specforge_steps"] == 5  # each sample fills a batch of so few tokens
     assert found["tokens_s"] > 0
     assert found["specforge_tokens_s"] > 0
+    assert found["acceptance_length"] is None
+    for side, more in (("tide", 4 + 8), ("specforge", 8 + 8)):  # beside the states: id and check, id and mask
+        assert 1 <= found["bytes_per_token"][side] / (8 * HIDDEN + more) < 2  # headers and pages that are not full
+
+
+@pytest.mark.timeout(240)
+def test_what_both_have_learned_is_walked_on_samples_that_neither_has_seen(tmp_path: Path) -> None:
+    target = make_target(tmp_path / "target")
+    config = tiny_config(target, tmp_path)
+    fill_spool(config, target.samples(24))
+    reader = SpoolReader.open(config.spool)
+    export(reader, reader.samples(), tmp_path / "export", lambda done, of: None)
+    files, held_out = exported(tmp_path / "export", HIDDEN)
+    assert held_out is not None
+    assert len(files) + len(list(held_out.rglob("*.ckpt"))) == 24
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    found = TrainContest(trainer(config, tmp_path), config, files, held_out, scratch, 1, 6, Progress()).run()
+    length = found["acceptance_length"]
+    assert found["held_out_samples"] == 24 - len(files) > 1
+    assert 1 <= length["first"] < 1.5
+    assert length["tide"] > length["first"] + 0.2
+    assert length["specforge"] > length["first"] + 0.2
+    low, high = found["length_interval"]
+    assert low <= found["length_difference"] == length["tide"] - length["specforge"] <= high

@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.adapt_figures import NO_POOL, OWN, PLAIN, STATIC, TIDE, Measured, Pass
-from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
+from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
@@ -175,7 +175,7 @@ class _Adapt:
     def _measure(self) -> None:
         """Every domain's held-out prompts with every draft, the trainer idle."""
         options = self._options
-        static, final = self._of("static")[0]["version"], self._of("final")[0]["versions"][TIDE]
+        static, final = self._of("static")[0]["version"], self._of("final")[0]["versions"]
         done = {(one["domain"], one["concurrency"], one["round"], one["contestant"]) for one in self._of("measured")}
         wanted = [
             (concurrency, name, number)
@@ -193,11 +193,13 @@ class _Adapt:
         if not left:
             return
         self._progress.say(f"measuring on {options.held_out} held-out prompts of each domain, the trainer idle")
-        with self._standing([TIDE, *([PLAIN] if options.plain else [])]) as arms:
-            settle(arms[TIDE])
+        live = [TIDE, *[POLICY] * options.with_policy]
+        with self._standing([*live, *[PLAIN] * options.plain]) as arms:
+            for learner in live:
+                settle(arms[learner])
             for concurrency, name, number, contestant in left:
                 version = contestants[name][contestant]
-                arm = arms[PLAIN if version is None else TIDE]
+                arm = arms[contestant if contestant in (PLAIN, POLICY) else TIDE]
                 if version is not None:
                     arm.use_draft(version)
                 # what is cached holds the draft states of the version before, and would spare the prefill
@@ -210,12 +212,15 @@ class _Adapt:
                 self._progress.say(f"  {name}, {concurrency} at a time, {contestant}: {drafts}{rate:.1f} tok/s")
                 self._write_report()
 
-    def _contestants(self, domain: str, static: int, final: int) -> dict[str, int | None]:
-        """Name to draft version, None for no draft. The domain's own: as its last phase ended, where it is another."""
-        found: dict[str, int | None] = {STATIC: static, TIDE: final}
+    def _contestants(self, domain: str, static: int, final: Mapping[str, int]) -> dict[str, int | None]:
+        """Name to draft version, None for no draft. The domain's own: as its last phase ended, where it is another.
+        The policy's is of its own arm, which has learned on its own."""
+        found: dict[str, int | None] = {STATIC: static, TIDE: final[TIDE]}
         ended = [one.draft for one in self._passes if one.arm == TIDE and self._script.phases[one.phase].name == domain]
-        if ended and ended[-1] not in (static, final, None):
+        if ended and ended[-1] not in (static, final[TIDE], None):
             found[OWN] = ended[-1]
+        if self._options.with_policy:
+            found[POLICY] = final[POLICY]
         return found | ({PLAIN: None} if self._options.plain else {})
 
     # --- common
@@ -233,14 +238,8 @@ class _Adapt:
 
     @contextmanager
     def _standing(self, names: Sequence[str]) -> Iterator[dict[str, Appliance]]:
-        own: dict[str, dict[str, Any]] = {
-            STATIC: {"training": False},
-            TIDE: {},
-            NO_POOL: {"draft_pool": False},
-            PLAIN: {"training": False, "speculation": "off"},
-        }
         self._progress.say(f"starting {len(names)} engine{'s' if len(names) > 1 else ''}")
-        with self._arms.standing({name: own[name] for name in names}) as arms:
+        with self._arms.standing({name: OWN_SETTINGS[name] for name in names}) as arms:
             for appliance in arms.values():
                 warm_up(appliance, next(iter(self._script.measured.values()))[0])
             yield arms
@@ -284,14 +283,13 @@ def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
 
 def _results(path: Path, options: AdaptOptions) -> Results:
     """Those of an interrupted run with the same options, else new ones. UsageError where other ones are there."""
-    wanted = json.loads(json.dumps(options.to_json()))
     if not path.exists():
-        return Results.begin(path, "adapt", {"options": wanted})
+        return Results.begin(path, "adapt", {"options": options.to_json()})
     found = Results.resume(path, "adapt")
     had = found.head.get("options")
     if not isinstance(had, dict):
         raise UsageError(f"{path.parent} cannot be gone on with", why="options is missing", remedy=_ANOTHER)
-    if changed := sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name)):
+    if changed := options.differs_from(had):
         raise UsageError(
             f"{path.parent} holds another run",
             why=f"it differs in {', '.join(changed)}",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tide_cli.bench.rounds import Spread, ratios
 
-STATIC, TIDE, NO_POOL = "static", "tide", "no_pool"  # arms
+STATIC, TIDE, NO_POOL, POLICY = "static", "tide", "no_pool", "policy"  # arms
 OWN, PLAIN = "own", "plain"  # further contestants at the end: the draft when its domain's traffic ended; no draft
 
 _SHARE = 0.9  # of the final gain
@@ -168,8 +168,9 @@ def domain_figures(measured: Sequence[Measured]) -> dict[str, dict[str, Any]]:
     """Each domain's figures at the first concurrency that was measured, and under `at` those of every one.
 
     {static_tok_s, tide_tok_s, ratio, static_al, tide_al, rounds, ratio_spread: [low, high]}; where they were measured
-    own_al, own_tok_s, own_ratio and plain_tok_s, tide_to_plain, static_to_plain. Rates are medians over the rounds,
-    ratios medians over the rounds' pairs with the quartiles beside them.
+    own_al, own_tok_s, own_ratio, plain_tok_s, tide_to_plain, static_to_plain, and of the policy's arm with its own last
+    draft policy_al, policy_tok_s, policy_ratio (to static), policy_to_plain, policy_to_tide. Rates are medians over the
+    rounds, ratios medians over the rounds' pairs with the quartiles beside them.
     """
     domains: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(one.domain for one in measured):
@@ -199,12 +200,13 @@ def _side_by_side(measured: Sequence[Measured]) -> dict[str, Any]:
         return [output_rate([at[name]]) or 0.0 for at in rounds]
 
     figures: dict[str, Any] = {"rounds": len(rounds), "errors": sum(one.errors for one in measured)}
-    for name in (STATIC, TIDE, OWN, PLAIN):
+    for name in (STATIC, TIDE, OWN, POLICY, PLAIN):
         if name in names:
             figures[f"{name}_tok_s"] = Spread.of(rates(name)).median
             figures[f"{name}_al"] = acceptance_length([at[name] for at in rounds])
     pairs = {"ratio": (TIDE, STATIC), "own_ratio": (OWN, STATIC)}
-    pairs |= {"tide_to_plain": (TIDE, PLAIN), "own_to_plain": (OWN, PLAIN), "static_to_plain": (STATIC, PLAIN)}
+    pairs |= {f"{name}_to_plain": (name, PLAIN) for name in (TIDE, OWN, STATIC, POLICY)}
+    pairs |= {"policy_ratio": (POLICY, STATIC), "policy_to_tide": (POLICY, TIDE)}
     for label, (name, other) in pairs.items():
         if {name, other} <= names and all(rates(other)):
             spread = ratios(rates(name), rates(other))

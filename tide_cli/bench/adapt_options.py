@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.adapt_figures import NO_POOL, STATIC, TIDE
+from tide_cli.bench.adapt_figures import NO_POOL, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.requests import Request, read_requests
 from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases
+
+# settings of an arm on top of those of all
+OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    STATIC: {"training": False},
+    TIDE: {},
+    NO_POOL: {"draft_pool": False},
+    POLICY: {"speculation": "auto"},
+    PLAIN: {"training": False, "speculation": "off"},
+}
 
 
 @dataclass(frozen=True)
@@ -35,15 +45,22 @@ class AdaptOptions:
     measure_at: tuple[int, ...] = (4,)
     plain: bool = True
     without_pool: bool = False
+    with_policy: bool = False
     seed: int = 0
     settings: tuple[tuple[str, Any], ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
-        return (STATIC, TIDE, NO_POOL) if self.without_pool else (STATIC, TIDE)
+        return (STATIC, TIDE, *[NO_POOL] * self.without_pool, *[POLICY] * self.with_policy)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "workload": str(self.workload), "settings": dict(self.settings)}
+
+    def differs_from(self, kept: Mapping[str, Any]) -> list[str]:
+        """Names of the options that a kept run had otherwise; one that is younger than the run had its default."""
+        defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
+        wanted, had = (json.loads(json.dumps(one)) for one in (self.to_json(), {**defaults, **kept}))
+        return sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name))
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,6 @@ class Script:
 
     def requests(self, options: AdaptOptions) -> int:
         """To be sent in all; fewer where a domain's own draft is the final one."""
-        contestants = 3 + options.plain
+        contestants = 3 + options.plain + options.with_policy
         measured = sum(map(len, self.measured.values())) * options.rounds * contestants * len(options.measure_at)
         return len(self.general) + len(options.arms) * sum(len(phase.requests) for phase in self.phases) + measured

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tide_cli.bench import page
-from tide_cli.bench.adapt_figures import OWN, PLAIN, STATIC, TIDE
+from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.adapt_table import reading
 from tide_cli.bench.plots import Series, bars, has_plots, lines
 from tide_cli.bench.shift import GENERAL
@@ -16,13 +16,15 @@ _TERMS = (
     "tide: the draft goes on learning from the traffic, in cycles, and is replaced when a candidate passes the gate. "
     "In the comparison at the end it is the last draft.",
     "own: the draft that was in service when the domain's traffic ended. plain: decoding without a draft.",
+    "no_pool: learns like tide, but never tries kept drafts. policy: learns like tide and serves with --speculation "
+    "auto; in the comparison at the end with the last draft that it has learned itself.",
     "Acceptance length: completion tokens per step of the served model, its own token included; 1 means that the draft "
     "was of no use.",
     "Output tok/s: completion tokens of all answers per second, the time for their prompts included.",
     "The arms got the same requests in the same order, piece by piece in turns. Comparisons at the end are medians "
     "over rounds in which every draft answered the same held-out prompts, the trainer idle; error bars are quartiles.",
 )
-_NAMES = {STATIC: "static", OWN: "own", TIDE: "tide", PLAIN: "plain"}
+_NAMES = (STATIC, OWN, TIDE, POLICY, PLAIN)
 
 
 def adapt_page(report: Mapping[str, Any]) -> str:
@@ -64,26 +66,22 @@ def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
     domains = _measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
-        ratios = [
-            Series(words, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
-            for words, label in (("tide", "ratio"), ("own", "own_ratio"))
-        ]
+        ratios = [_series(at, TIDE, "ratio"), *(_series(at, name, f"{name}_ratio") for name in (OWN, POLICY))]
         shown = [one for one in ratios if any(value is not None for value in one.values)]
         svg = bars(list(at), shown, unit="output tok/s, times static", at=1.0)
         yield page.plot(svg, f"Against the static draft, {concurrency} requests at a time.")
-        normalised = [
-            Series(words, *([figures.get(label) for figures in at.values()], *_ends(at, label)))
-            for words, label in (("static", "static_to_plain"), ("own", "own_to_plain"), ("tide", "tide_to_plain"))
-        ]
+        normalised = [_series(at, name, f"{name}_to_plain") for name in (STATIC, OWN, TIDE, POLICY)]
         shown = [one for one in normalised if any(value is not None for value in one.values)]
         if shown:
             svg = bars(list(at), shown, unit="output tok/s, times plain", at=1.0)
             yield page.plot(svg, f"Against decoding without a draft, {concurrency} requests at a time.")
 
 
-def _ends(at: Mapping[str, Mapping[str, Any]], label: str) -> tuple[list[float | None], list[float | None]]:
+def _series(at: Mapping[str, Mapping[str, Any]], name: str, label: str) -> Series:
+    """Bars of `name`: the figure `label` of each domain, with its quartiles."""
     ends = [figures.get(f"{label}_spread") or (None, None) for figures in at.values()]
-    return [end[0] for end in ends], [end[1] for end in ends]
+    values = [figures.get(label) for figures in at.values()]
+    return Series(name, values, [low for low, _ in ends], [high for _, high in ends])
 
 
 def _measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -91,8 +89,8 @@ def _measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 _DOMAIN_HEADER = (
-    *("", "at a time", "rounds", "static tok/s", "own", "tide", "plain", "tide / static", "own / static"),
-    *("tide / plain", "static length", "own", "tide"),
+    *("", "at a time", "rounds", "static tok/s", "own", "tide", "policy", "plain", "tide / static", "own / static"),
+    *("static / plain", "tide / plain", "policy / plain", "static length", "own", "tide", "policy"),
 )
 
 
@@ -100,8 +98,9 @@ def _domain_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for name, figures in _measured(adapt).items():
         for concurrency, at in figures["at"].items():
             rates = [_form(at.get(f"{one}_tok_s"), ".1f") for one in _NAMES]
-            ratios = [_form(at.get(label), ".2f") for label in ("ratio", "own_ratio", "tide_to_plain")]
-            lengths = [_form(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE)]
+            labels = ("ratio", "own_ratio", *(f"{one}_to_plain" for one in (STATIC, TIDE, POLICY)))
+            ratios = [_form(at.get(label), ".2f") for label in labels]
+            lengths = [_form(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE, POLICY)]
             yield name, concurrency, at["rounds"], *rates, *ratios, *lengths
 
 

@@ -27,9 +27,11 @@ def as_tables(adapt: dict[str, Any]) -> RenderableType:
 def _domains(adapt: dict[str, Any]) -> Table:
     table = _table("Held-out prompts, drafts in turns, the trainer idle: tok/s and acceptance length")
     table.add_column("domain")
-    for name in ("at a time", "static", "own", "final", "final / static", "own / static", "plain", "final / plain"):
-        table.add_column(name, justify="right")
     measured = {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
+    names = ["at a time", "static", "own", "final", "final / static", "own / static", "plain", "final / plain"]
+    policy = any("policy_tok_s" in at for figures in measured.values() for at in figures["at"].values())
+    for name in (*names, *["policy", "policy / plain"] * policy):
+        table.add_column(name, justify="right")
     for name, figures in measured.items():
         for place, (concurrency, at) in enumerate(figures["at"].items()):
             table.add_row(
@@ -42,6 +44,7 @@ def _domains(adapt: dict[str, Any]) -> Table:
                 _spread(at, "own_ratio"),
                 _form(at.get("plain_tok_s"), ".1f"),
                 _spread(at, "tide_to_plain"),
+                *[_rate_and_length(at, "policy"), _spread(at, "policy_to_plain")] * policy,
             )
     return table
 
@@ -87,6 +90,12 @@ def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"The first domain, {first['name']}: acceptance length {first['static_al']:.2f} with the static "
             f"draft{own}, {first['tide_al']:.2f} with the final one."
+        )
+    to_plain = [at["policy_to_plain"] for at in adapt["domains"].values() if "policy_to_plain" in at]
+    if to_plain:
+        yield (
+            f"With the speculation policy and the draft that its arm has learned: {min(to_plain):.2f} to "
+            f"{max(to_plain):.2f} times the output of decoding without a draft."
         )
     swaps = sum(event["kind"] == "swap" for event in adapt["events"])
     refused = sum(event["kind"] == "gate" and "not passed" in event["text"] for event in adapt["events"])

@@ -1,11 +1,12 @@
-"""`tide bench train`: TIDE's trainer beside SpecForge's own command line, in turns, on the same samples and cores."""
+"""`tide bench train`: TIDE's trainer beside SpecForge's own command line, in turns, on the same samples and cores.
+
+Both begin with the same draft; in the end what each has made of it is walked over samples that neither was trained on.
+"""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.progress import Progress
-from tide_cli.bench.rounds import Spread, in_turns, ratios
+from tide_cli.bench.rounds import in_turns
+from tide_cli.bench.train_figures import (
+    FIRST,
+    SPECFORGE,
+    TIDE,
+    Timed,
+    accuracy_figures,
+    specforge_pass,
+    storage_figures,
+    train_figures,
+)
+from tide_cli.drafts.describe import read_config
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
 from tide_cli.spool.importing import read_export
@@ -32,28 +45,19 @@ from tide_cli.supervisor.process import ChildSpec
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.training.config import TrainingConfig
 
-_PASSES = 2  # over all samples; the last one counts
-_STEP = re.compile(r"^step \d+: (\{.*\})$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One pass over all samples. tokens: without padding; steps: of the optimiser."""
-
-    tokens: int
-    seconds: float
-    steps: int
-
-    @property
-    def tokens_s(self) -> float:
-        return self.tokens / self.seconds
+_MADE_UP = "made-up samples have nothing to learn"
+_NOT_HELD_OUT = "the export has no held-out samples"
 
 
 @dataclass(frozen=True)
 class TrainBench:
-    """samples: a folder made by `tide spool export`, None for `count` made-up ones. settings: as for an appliance."""
+    """samples: a folder made by `tide spool export`, None for `count` made-up ones. settings: as for an appliance.
+
+    passes: over all samples, in each round; the last one is timed.
+    """
 
     rounds: int
+    passes: int
     count: int
     samples: Path | None
     settings: Mapping[str, Any]
@@ -67,90 +71,141 @@ class TrainBench:
             progress.say("preparing target and draft")
             trainer = _prepare(workshop)
             config = TrainingConfig.from_json(_config_file(trainer).read_text())
-            files = self._files(config, Path(scratch))
-            found = TrainContest(trainer, config, files, Path(scratch), self.rounds, progress).run()
-        return found | {"samples": "made up" if self.samples is None else "exported"}
+            files, held_out = self._files(config, Path(scratch))
+            contest = TrainContest(trainer, config, files, held_out, Path(scratch), self.rounds, self.passes, progress)
+            found = contest.run()
+        unknown = _NOT_HELD_OUT if self.samples else _MADE_UP
+        return found | {
+            "samples": "exported" if self.samples else "made up",
+            "acceptance_note": None if found["acceptance_length"] else unknown,
+        }
 
-    def _files(self, config: TrainingConfig, scratch: Path) -> list[Path]:
+    def _files(self, config: TrainingConfig, scratch: Path) -> tuple[list[Path], Path | None]:
         from tide_cli.bench.train_samples import exported, make_samples
 
         hidden = json.loads((config.target / "config.json").read_text())["hidden_size"]
         if self.samples is not None:
             return exported(self.samples, hidden)
-        return make_samples(scratch / "made", self.count, hidden, range(config.draft_vocab_size), config.seed)
+        made = make_samples(scratch / "made", self.count, hidden, range(config.draft_vocab_size), config.seed)
+        return made, None
 
 
 class TrainContest:
-    """trainer: how TIDE's trainer is started; SpecForge gets the same cores and environment. files: samples."""
+    """trainer: how TIDE's trainer is started; SpecForge gets the same cores and environment.
+
+    files: samples; held_out: a folder of others, None: there are none.
+    """
 
     def __init__(
         self,
         trainer: ChildSpec,
         config: TrainingConfig,
         files: Sequence[Path],
+        held_out: Path | None,
         scratch: Path,
         rounds: int,
+        passes: int,
         progress: Progress,
     ) -> None:
         from tide_cli.bench.train_samples import lengths
 
         self._trainer, self._config, self._scratch = trainer, config, scratch
-        self._rounds, self._progress = rounds, progress
+        self._held_out, self._rounds, self._passes, self._progress = held_out, rounds, passes, progress
         self._dtype = "bfloat16"
         counts = [min(count, config.max_sample_tokens) for count in lengths(files)]
         self._batch = min(len(counts), max(1, round(config.batch_tokens * len(counts) / sum(counts))))
         whole = len(counts) // self._batch * self._batch  # SpecForge drops what fills no batch
-        self._tokens = sum(counts[:whole])
-        self._folder = scratch / "samples"
-        self._folder.mkdir()
-        for number, file in enumerate(files[:whole]):
-            (self._folder / f"{number:06d}.ckpt").symlink_to(file.absolute())
+        self._files, self._tokens = files[:whole], sum(counts[:whole])
+        self._spool, self._folder = scratch / "spool", scratch / "samples"
+        self._first, self._draft = DraftStore(config.drafts).path(0), scratch / "draft"
+        self._run_folder, self._vocabulary = scratch / "specforge", scratch / "vocabulary.pt"
 
     def run(self) -> dict[str, Any]:
+        from tide_cli.bench.train_storage import store_both
+
+        self._progress.say(f"storing {len(self._files)} samples, in a spool and as SpecForge's files")
+        stored = store_both(self._files, self._spool, self._folder, self._config.target_name)
         rounds = []
-        contestants = {"tide": self._tide, "specforge": self._specforge}
+        contestants = {TIDE: self._tide, SPECFORGE: self._specforge}
         for results in in_turns(contestants, seconds=0, least=self._rounds, clock=time.monotonic):
             rounds.append(results)
             words = ", ".join(f"{name} {timed.tokens_s:.0f} tokens/s" for name, timed in results.items())
             self._progress.say(f"  round {len(rounds)} of {self._rounds}: {words}")
-        return train_figures(rounds) | {
-            "specforge_loss": "triton" if self._config.device == "cuda" else "torch",
-            "specforge_batch_size": self._batch,
-            "batch_tokens": self._config.batch_tokens,
-            "depths": self._config.ttt_length,
-            "dtype": self._dtype,
-            "threads": self._config.threads,
-            "target": self._config.target_name,
-        }
+        return (
+            train_figures(rounds)
+            | storage_figures(stored, rounds)
+            | accuracy_figures(self._walks())
+            | {
+                "passes": self._passes,
+                "sample_count": len(self._files),
+                "specforge_loss": "triton" if self._config.device == "cuda" else "torch",
+                "specforge_batch_size": self._batch,
+                "batch_tokens": self._config.batch_tokens,
+                "depths": self._config.ttt_length,
+                "dtype": self._dtype,
+                "threads": self._config.threads,
+                "target": self._config.target_name,
+            }
+        )
 
     def _tide(self) -> Timed:
-        arguments = [str(_config_file(self._trainer)), str(self._folder), str(_PASSES)]
+        self._draft.mkdir(exist_ok=True)
+        arguments = [str(_config_file(self._trainer)), str(self._spool), str(self._passes), str(self._draft)]
         output = self._run("tide", "tide_cli.bench.train_worker", arguments)
         measured = json.loads(output.splitlines()[-1])
         self._dtype = measured["dtype"]
         return Timed(**measured["passes"][-1])
 
     def _specforge(self) -> Timed:
-        run = self._scratch / "specforge"
         config = self._scratch / "specforge.json"
-        config.write_text(json.dumps(self._specforge_config(run)))
+        config.write_text(json.dumps(self._specforge_config()))
         output = self._run("specforge", "tide_cli.bench.train_specforge", ["train", "--config", str(config)])
-        return specforge_pass(output, self._tokens)
+        return specforge_pass(output, self._tokens, self._passes)
 
-    def _specforge_config(self, run: Path) -> dict[str, Any]:
+    def _walks(self) -> dict[str, list[Walk]]:
+        """Each draft's walks of the held-out samples; empty where there are none."""
+        if self._held_out is None:
+            return {}
+        self._progress.say("walking the drafts over the held-out samples")
+        drafts = {FIRST: self._first, TIDE: self._draft, SPECFORGE: self._specforge_draft()}
+        arguments = [str(_config_file(self._trainer)), str(self._held_out), *map(str, drafts.values())]
+        output = self._run("walk", "tide_cli.bench.train_walk", arguments)
+        found = json.loads(output.splitlines()[-1])
+        return {name: [Walk(*pair) for pair in walks] for name, walks in zip(drafts, found, strict=True)}
+
+    def _specforge_draft(self) -> Path:
+        """What SpecForge's last run has saved: exported by its own command, taken up as `tide drafts import` does."""
+        from tide_cli.drafts.checks import REMEDY, publish_foreign
+
+        folder, shape = self._scratch / "specforge-draft", self._first / "config.json"
+        arguments = ["export", "--to", "sglang", "--checkpoint", str(self._run_folder), "--draft-config", str(shape)]
+        arguments += ["--output-dir", str(folder), "--vocab-mapping", str(self._vocabulary)]
+        self._run("specforge-export", "tide_cli.bench.train_specforge", arguments)
+        store, config = DraftStore(self._config.drafts), read_config(self._first)
+        version = publish_foreign(
+            folder,
+            store,
+            target=self._config.target_name,
+            target_revision=self._config.target_revision,
+            target_config=config,
+            remedy=REMEDY,
+            beside=config,
+        )
+        return store.path(version)
+
+    def _specforge_config(self) -> dict[str, Any]:
         from tide_cli.bench.train_samples import index_of, vocabulary_map
 
-        config = self._config
-        draft = DraftStore(config.drafts).path(0)
+        config, draft = self._config, self._first
         target, head = index_of(config.target, self._scratch / "target")
         return {
             "run_id": "tide-bench",
-            "output_dir": str(run),
+            "output_dir": str(self._run_folder),
             "model": {
                 "target_model_path": str(target),
                 "draft_model_config": str(draft / "config.json"),
                 "draft_checkpoint_path": str(draft),
-                "vocab_mapping_path": str(vocabulary_map(draft, self._scratch / "vocabulary.pt")),
+                "vocab_mapping_path": str(vocabulary_map(draft, self._vocabulary)),
                 "lm_head_key": head,
                 "torch_dtype": self._dtype,
             },
@@ -161,7 +216,7 @@ class TrainContest:
                 "cache_dir": str(self._scratch / "cache"),
             },
             "training": {
-                "num_epochs": _PASSES,
+                "num_epochs": self._passes,
                 "batch_size": self._batch,
                 "learning_rate": config.learning_rate,
                 "lr_scheduler": "constant",
@@ -179,38 +234,6 @@ class TrainContest:
         log = self._scratch / f"{name}.log"
         _run([sys.executable, "-m", module, *arguments], spec, log)
         return log.read_text(errors="replace")
-
-
-def train_figures(rounds: Sequence[Mapping[str, Timed]]) -> dict[str, Any]:
-    """Medians over the rounds, ratio the median of the rounds' ratios, under "spread" the quartiles around each:
-    {tokens_s, specforge_tokens_s, ratio, rounds, tokens, steps, specforge_steps, spread}."""
-    tide = [results["tide"] for results in rounds]
-    specforge = [results["specforge"] for results in rounds]
-    spreads = {
-        "tokens_s": Spread.of([timed.tokens_s for timed in tide]),
-        "specforge_tokens_s": Spread.of([timed.tokens_s for timed in specforge]),
-        "ratio": ratios([timed.tokens_s for timed in tide], [timed.tokens_s for timed in specforge]),
-    }
-    return {name: spread.median for name, spread in spreads.items()} | {
-        "rounds": len(rounds),
-        "tokens": tide[0].tokens,
-        "steps": tide[0].steps,
-        "specforge_steps": specforge[0].steps,
-        "spread": {name: [spread.low, spread.high] for name, spread in spreads.items()},
-    }
-
-
-def specforge_pass(output: str, tokens: int) -> Timed:
-    """The last pass, from the line that SpecForge prints after each step. TideError where there is none."""
-    steps = [ast.literal_eval(line) for line in _STEP.findall(output)]
-    last = steps[len(steps) - len(steps) // _PASSES :]
-    try:
-        seconds = sum(step["perf/optimizer_step_time_s"] for step in last)
-    except KeyError as error:
-        raise TideError("SpecForge's output is not the expected one", why=f"it has no {error}") from None
-    if not last:
-        raise TideError("SpecForge has printed no step", why=" ".join(last_lines(output, 1)))
-    return Timed(tokens, seconds, len(last))
 
 
 def _prepare(workshop: Workshop) -> ChildSpec:

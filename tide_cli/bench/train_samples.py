@@ -18,8 +18,12 @@ from tide_cli.spool.samples import Sample, SampleInfo
 _PROMPTS, _ANSWERS = (24, 320), (48, 128)  # tokens, from … to, of made-up samples
 
 
-def exported(folder: Path, hidden_size: int) -> list[Path]:
-    """The files of an export's training samples (`tide spool export`). Raises TideError or UsageError."""
+def exported(folder: Path, hidden_size: int) -> tuple[list[Path], Path | None]:
+    """(the files of an export's training samples, the folder of its held-out ones), the latter None where it has none.
+
+    export: made by `tide spool export`; which samples are held out was settled by the spool, by a hash of the id.
+    Raises TideError or UsageError.
+    """
     export = read_export(folder)
     if export.hidden_size != hidden_size:
         raise UsageError(
@@ -28,7 +32,8 @@ def exported(folder: Path, hidden_size: int) -> list[Path]:
     files = sorted((folder / "train").glob("*/*.ckpt"))
     if not files:
         raise UsageError(f"{folder} has no training samples")
-    return files
+    held_out = folder / "held_out"
+    return files, held_out if any(held_out.glob("*/*.ckpt")) else None
 
 
 def make_samples(folder: Path, count: int, hidden_size: int, tokens: Sequence[int], seed: int = 0) -> list[Path]:

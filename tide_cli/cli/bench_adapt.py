@@ -51,7 +51,11 @@ def adapt(
     ] = None,
     plain: Annotated[bool, typer.Option("--plain/--no-plain", help="Measure decoding without a draft, too.")] = True,
     without_pool: Annotated[
-        bool, typer.Option("--without-pool", help="A third arm that learns but never tries kept drafts.")
+        bool, typer.Option("--without-pool", help="A further arm that learns but never tries kept drafts.")
+    ] = False,
+    with_policy: Annotated[
+        bool,
+        typer.Option("--with-policy", help="A further arm that learns and serves with --speculation auto."),
     ] = False,
     target: Annotated[
         str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")
@@ -93,6 +97,8 @@ def adapt(
         raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
     if speculation == "off":
         raise UsageError("--speculation off leaves nothing to adapt")
+    if with_policy and speculation == "auto":
+        raise UsageError("--with-policy adds nothing", why="with --speculation auto every arm goes by the policy")
     settings: dict[str, Any] = {"target": target, "dtype": dtype, "speculation": speculation, "seed": seed}
     options = AdaptOptions(
         workload=workload.absolute(),
@@ -109,6 +115,7 @@ def adapt(
         measure_at=tuple(map(int, numbers(measure_at or str(concurrency), "--measure-at", whole=True))),
         plain=plain,
         without_pool=without_pool,
+        with_policy=with_policy,
         seed=seed,
         settings=tuple((settings | ({"draft": draft} if draft else {})).items()),
     )

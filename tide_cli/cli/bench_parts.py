@@ -12,6 +12,7 @@ from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import MOST_REQUESTS, numbers
 from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.progress import narrated
+from tide_cli.cli.spool_options import size_words
 from tide_cli.cli.where import Json, path_option
 from tide_cli.printable import many
 
@@ -108,17 +109,19 @@ def train(
     ] = None,
     count: Annotated[int, typer.Option("--count", min=4, max=10000, help="Made-up samples.")] = 32,
     rounds: Rounds = 3,
+    passes: Annotated[int, typer.Option("--passes", min=2, max=1000, help="Passes over all samples, each round.")] = 2,
     target: Target = "smollm2-135m",
     json: Json = False,
 ) -> None:
     """The trainer beside SpecForge's own command line.
 
-    The same samples, draft and cores, in turns. Each goes over all samples twice, and the second time counts. Without a
-    GPU SpecForge's Triton loss is replaced by the same sum in plain torch; all else of it is as it comes.
+    The same samples, draft and cores, in turns. Each goes over all samples --passes times, and the last time is timed.
+    In the end both drafts are walked over the export's held-out samples. Without a GPU SpecForge's Triton loss is
+    replaced by the same sum in plain torch; all else of it is as it comes.
     """
     from tide_cli.bench.train import TrainBench
 
-    found = _measured("train", TrainBench(rounds, count, samples, {"target": target}).run, json)
+    found = _measured("train", TrainBench(rounds, passes, count, samples, {"target": target}).run, json)
     if found is None:
         return
     rows = (
@@ -127,10 +130,39 @@ def train(
         ("TIDE / SpecForge", _spread(found, "ratio"), ""),
     )
     print_table(("", "median (quartiles)", "steps"), rows)
+    print()
+    print_table(("", "TIDE", "SpecForge"), _trained(found))
+    print()
+    print(_accuracy(found))
     print(
-        f"{many(found['rounds'], 'round')}, {found['tokens']:,} tokens ({many(found['samples'], 'sample')}), "
-        f"{many(found['threads'], 'thread')}, {found['dtype']}, {found['depths']} depths; SpecForge's batches are "
-        f"{found['specforge_batch_size']} samples, TIDE's at most {found['batch_tokens']} tokens"
+        f"{many(found['rounds'], 'round')} of {found['passes']} passes, {found['tokens']:,} tokens, "
+        f"{many(found['sample_count'], 'sample')} ({found['samples']}), {many(found['threads'], 'thread')}, "
+        f"{found['dtype']}, {found['depths']} depths; SpecForge's batches are "
+        f"{many(found['specforge_batch_size'], 'sample')}, TIDE's at most {found['batch_tokens']} tokens"
+    )
+
+
+def _trained(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What the two store, how long it takes them, and what comes out."""
+    sides = ("tide", "specforge")
+    lengths, seconds = found["acceptance_length"], [found["seconds"][side] for side in sides]
+    return [
+        ("acceptance length, held-out samples", *(f"{lengths[side]:.3f}" if lengths else "-" for side in sides)),
+        ("stored", *(size_words(found["stored_bytes"][side]) for side in sides)),
+        ("bytes a token", *(f"{found['bytes_per_token'][side]:,.0f}" for side in sides)),
+        ("seconds to store it", *(f"{one['store']:.2f}" for one in seconds)),
+        ("seconds of a pass", *(f"{one['pass']:.1f}" for one in seconds)),
+    ]
+
+
+def _accuracy(found: dict[str, Any]) -> str:
+    lengths, interval = found["acceptance_length"], found["length_interval"]
+    if lengths is None:
+        return f"no acceptance length: {found['acceptance_note']}"
+    ends = f" ({interval[0]:+.3f} to {interval[1]:+.3f})" if interval else ""
+    return (
+        f"acceptance length of the first draft {lengths['first']:.3f}; TIDE's less SpecForge's "
+        f"{found['length_difference']:+.3f}{ends}, on {many(found['held_out_samples'], 'held-out sample')}"
     )
 
 
