@@ -78,10 +78,9 @@ def layouts(
     if wishes.training and train != ():
         for chosen in sets([gpu for gpu in pool if gpu not in (train or ())]):
             rest = [gpu for gpu in pool if gpu not in chosen]
+            candidates: tuple[tuple[Gpu, ...], ...] = tuple((gpu,) for gpu in _weakest_first(rest))
             if train:
                 candidates = (train,) if all(gpu in rest for gpu in train) else ()
-            else:
-                candidates = tuple((gpu,) for gpu in _weakest_first(rest))
             if candidates:
                 found.append(Layout(chosen, "own", candidates))
         if train is None or len(train) == 1:

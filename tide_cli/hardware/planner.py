@@ -98,7 +98,7 @@ def make_plan(
                 idle = [gpu for gpu in pool if gpu not in (*fit.layout.serve, *fit.trainers)]
                 needed = total(trainer_parts(shape, served, wishes, on_gpu=True, gpus=2))
                 serves = partial(_can_serve, inventory, shape, served, wishes)
-                fit = replace(fit, trainers=training_gpus(*fit.trainers, idle, needed, serves))
+                fit = replace(fit, trainers=training_gpus(fit.trainers[0], idle, needed, serves))
             plan = _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
     except DoesNotFit as error:
         if shape and (smaller := _largest_that_fits(inventory, shape, wishes, others or {})):

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from tide_cli.errors import TideError
@@ -111,7 +112,8 @@ def run(config: TrainingConfig, descriptor: int) -> int:
     except BrokenPipeError:
         return 0  # nobody listens any more
     except TeamError as error:
-        _report(events, error)
+        with suppress(BrokenPipeError):
+            _report(events, error)
         os._exit(1)  # an orderly end would wait for a process that is gone; the helpers die with this one
     except TideError as error:
         _report(events, error)
