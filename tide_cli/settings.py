@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     # devices
     gpus: str | None = Field(None, description="GPUs that may be used, e.g. 0-3, or 'cpu'; none: all of them")
     serve_gpus: str | None = Field(None, description="GPUs of the engine, e.g. 0,1; none: chosen by the plan")
-    train_gpus: str | None = Field(None, description="GPU of the trainer, or 'cpu'; none: chosen by the plan")
+    train_gpus: str | None = Field(None, description="GPUs of the trainer, or 'cpu'; none: chosen by the plan")
     tp: int | None = Field(
         None, ge=1, le=1024, description="GPUs one copy of the target is spread over; none: by the plan"
     )
@@ -113,7 +113,7 @@ class Settings(BaseSettings):
         description="part of the time that training takes at most where it shares a GPU with the engine",
     )
     learning_rate: float = Field(1e-3, gt=0, le=1, description="constant rate after a short warm-up")
-    batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens in one optimiser step")
+    batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens of each training GPU in one optimiser step")
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
     held_out_share: float = Field(0.2, gt=0, lt=0.9, description="part of the samples kept out of training")
     gate_samples: int = Field(48, ge=2, le=_MANY, description="held-out recent samples the gate walks, at most")

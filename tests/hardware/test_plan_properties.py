@@ -182,7 +182,7 @@ def test_every_wish_is_respected_or_refused(inventory: Inventory, shape, data) -
         assert train is None or train.gpus == ()
     elif wish.train_gpus:
         assert train is not None
-        assert train.gpus == (int(wish.train_gpus),)
+        assert train.gpus == tuple(int(number) for number in wish.train_gpus.split(","))
     if wish.tp:
         assert plan.tensor_parallel == wish.tp
     if wish.serve_cores:

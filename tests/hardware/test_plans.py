@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machines import INVENTORIES, SHAPES, cpu, machine, with_gpus
 
 from tide_cli.errors import UsageError
-from tide_cli.hardware.inventory import NumaNode
+from tide_cli.hardware.inventory import Gpu, NumaNode
 from tide_cli.hardware.memory import Part, cpu_engine_parts, reservoir_size, total, walk_bytes, walk_rows
 from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.planner import make_plan
@@ -498,7 +498,10 @@ def test_a_slice_is_called_by_its_uuid() -> None:
         ("8xH100", {"serve_gpus": "8"}, "--serve-gpus: GPU 8"),
         ("8xH100", {"serve_gpus": "x"}, "--serve-gpus: 'x'"),
         ("8xH100", {"serve_gpus": "cpu"}, "--serve-gpus cpu"),
-        ("8xH100", {"train_gpus": "6,7"}, "--train-gpus 6,7"),
+        ("8xH100", {"train_gpus": "0-7"}, "--train-gpus 0-7"),
+        ("8xH100", {"train_gpus": "6,7", "tp": 8}, "--train-gpus 6,7"),
+        ("8xH100", {"train_gpus": "6,7", "serve_gpus": "5,6"}, "GPU 6 is to serve too"),
+        ("h100-mig-2x40", {"train_gpus": "0,1"}, "slices"),
         ("8xH100", {"train_gpus": "GPU-12"}, "--train-gpus"),
         ("8xH100", {"gpus": "0-3", "serve_gpus": "4"}, "--serve-gpus: GPU 4"),
         ("8xH100", {"gpus": "cpu", "serve_gpus": "4"}, "--serve-gpus"),
@@ -532,6 +535,40 @@ def test_wishes_win() -> None:
     assert "share it" in both.notes[-1] + both.notes[0]
     mig = plan("h100-mig-2x40", "qwen3-8b", serve_gpus="MIG-00000001")
     assert (mig.serve.gpus, mig.train.gpus) == ((1,), (0,))
+
+
+def test_every_gpu_that_is_named_trains() -> None:
+    """Each holds what one alone would, and buffers for the exchange."""
+    made = plan("8xH100", "gpt-oss-120b", train_gpus="7,6")
+    assert (made.serve.gpus, made.trainer, made.train.gpus) == ((0, 1, 2, 3), "own", (7, 6))
+    assert [device.planned for device in made.memory[4:]] == [0, 0, *[TRAINER_120B + GIB // 2] * 2]
+    assert "GPU 6-7 train together" in " ".join(made.notes)
+    assert "--train-gpus 4-7" in next(note for note in made.notes if "idle" in note)
+    assert plan("8xH100", "gpt-oss-120b", train_gpus="4-7").train.gpus == (4, 5, 6, 7)
+    unknown = make_plan(machine("8xH100"), None, Wishes(train_gpus="6,7"))
+    assert (unknown.serve.gpus, unknown.train.gpus) == ((0, 1, 2, 3), (6, 7))
+    # 12.7 + 0.5 GiB are on neither of the busy ones: 39.6 are free on GPU 0, 9.6 on GPU 2
+    assert plan("h100-4x80-busy", "gpt-oss-120b", serve_gpus="1,3", train_gpus="0").train.gpus == (0,)
+    with pytest.raises(DoesNotFit, match="on GPU 2"):
+        plan("h100-4x80-busy", "gpt-oss-120b", serve_gpus="1,3", train_gpus="0,2")
+
+
+def test_gpus_that_serve_no_purpose_train_together() -> None:
+    """gpt-oss-120b has no room on three of 24 GB, of which two could work together; Qwen3-8B has room on one."""
+    made = with_gpus(2)
+    weak = tuple(Gpu(index, "weak", 24 * GIB, (8, 9)) for index in (2, 3, 4))
+    mixed = replace(made, gpus=(*made.gpus, *weak))
+    joined = make_plan(mixed, SHAPES["gpt-oss-120b"], Wishes())
+    assert (joined.serve.gpus, joined.trainer, joined.train.gpus) == ((0, 1), "own", (4, 2, 3))
+    assert "idle" not in " ".join(joined.notes)
+    assert [device.planned for device in joined.memory[2:]] == [TRAINER_120B + GIB // 2] * 3
+    small = make_plan(mixed, SHAPES["qwen3-8b"], Wishes())
+    assert (small.serve.gpus, small.train.gpus) == ((0, 1), (4,))
+    # those of another make and without room stay idle, and one that the user names trains alone
+    odd = (replace(weak[0], name="odd"), weak[1], replace(weak[2], memory_used=12 * GIB))
+    left = make_plan(replace(made, gpus=(*made.gpus, *odd)), SHAPES["gpt-oss-120b"], Wishes())
+    assert left.train.gpus in ((2,), (3,))
+    assert make_plan(mixed, SHAPES["gpt-oss-120b"], Wishes(train_gpus="3")).train.gpus == (3,)
 
 
 def test_without_training_everything_serves() -> None:

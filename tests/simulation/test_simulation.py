@@ -239,6 +239,19 @@ def test_a_faster_gpu_trains_no_slower(bandwidth: float, flops: float, factor: f
     assert slow.walk_seconds(100) >= fast.walk_seconds(100)
 
 
+def test_several_gpus_train_faster_where_they_are_joined_well() -> None:
+    """gpt-oss-120b's draft of 305.8 M weights, a step of 30.3 ms on an H100: 4 * 305.8 / 2 MB are 4.1 ms over NVLink
+    and 30.6 ms over PCI Express."""
+    shape = known_targets()["gpt-oss-120b"].shape
+    h100 = GpuFigures(3.35e12, 989.5e12)
+    one, nvlink, pcie = (
+        GpuTrainer(shape, shape.usual_draft, 3, h100, *more).tokens_per_second(512, 0.5)
+        for more in ((), (2, True), (2, False))
+    )
+    assert nvlink / one == pytest.approx(2 * 30.3 / (30.3 + 4.1), rel=0.01)
+    assert pcie / one == pytest.approx(2 * 30.3 / (30.3 + 30.6), rel=0.01)
+
+
 def test_recorded_training_rates_are_met() -> None:
     """Cycles of 60 s trained 37,374 to 46,618 tokens, 49 % of them generated, on one core."""
     assert 37_374 <= 60 * TRAINER.tokens_per_second(512, 0.49) <= 46_618

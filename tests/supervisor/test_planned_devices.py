@@ -124,6 +124,16 @@ def test_old_samples_get_room_by_the_ring_that_is_there(monkeypatch: pytest.Monk
     assert told() == 2**20
 
 
+def test_a_process_for_each_training_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(gpus=4), target="someone/some-model", train_gpus="3,1")
+    fetched(made, tmp_path)
+    spec = made.spec(TRAINER, 0)
+    told = json.loads((made.paths.run / "training.json").read_text())
+    assert (told["processes"], told["threads"]) == (2, max(1, len(made.plan.train.cores) // 2))
+    assert told["process_timeout"] < made.settings.train_hang_timeout
+    assert spec.env["CUDA_VISIBLE_DEVICES"] == "3,1"
+
+
 def test_a_spool_without_room_for_a_sample_is_refused_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ def test_what_was_trained_on_is_counted(config: TrainingConfig) -> None:
     store(config, 3)
     material = Material(config)
     fresh, _ = material.training()
-    samples = [ref.read() for ref in fresh]
+    samples = [ref.read().info for ref in fresh]
     material.trained(samples[:2])
     material.trained(samples[:1])
     material.count_trained()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
+from worker_process import Event, Worker
 
 from tide_cli.drafts.checks import publish_foreign
 from tide_cli.drafts.store import DraftStore
@@ -28,69 +25,6 @@ from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
 from tide_cli.training.state import read_progress
 from tide_cli.training.trainer import DraftTrainer
-
-Event = dict[str, Any]
-
-
-class Worker:
-    def __init__(self, config: TrainingConfig, folder: Path) -> None:
-        file = folder / "trainer.json"
-        file.write_text(config.to_json())
-        reading, writing = os.pipe()
-        self.log = folder / "trainer.log"
-        command = [sys.executable, "-m", "tide_cli.training", "worker", "--config", str(file)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--events-fd", str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[writing],
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-        os.close(writing)
-        self._events = os.fdopen(reading, encoding="utf-8")
-
-    def send(self, **command: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-
-    def until(self, name: str) -> list[Event]:
-        """Events up to and including the first of that name."""
-        seen: list[Event] = []
-        for line in self._events:
-            seen.append(json.loads(line))
-            if seen[-1]["event"] == name:
-                return seen
-            if seen[-1]["event"] == "error":
-                break
-        raise AssertionError(f"no {name} event; got {seen}; log:\n{self.log.read_text()}")
-
-    def end(self) -> int:
-        """Close stdin, as the death of the supervisor does, and wait."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(60)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._events.close()
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], Worker]]:
-    workers: list[Worker] = []
-
-    def start_worker(config: TrainingConfig) -> Worker:
-        workers.append(Worker(config, tmp_path))
-        return workers[-1]
-
-    yield start_worker
-    for worker in workers:
-        worker.close()
 
 
 def publish_spoilt(store: DraftStore, folder: Path) -> int:

@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
+from tide_cli.exec_child import bind_life
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.supervisor.exec_child import bind_life
 
 _PAUSE = 0.02  # seconds between two samples
 _SAMPLES = 20  # read in one transaction

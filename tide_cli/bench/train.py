@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tide_cli import exec_child
 from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.progress import Progress
@@ -36,7 +37,6 @@ from tide_cli.drafts.describe import read_config
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
 from tide_cli.spool.importing import read_export
-from tide_cli.supervisor import exec_child
 from tide_cli.supervisor.appliance import check_settings
 from tide_cli.supervisor.lock import make_private
 from tide_cli.supervisor.logs import last_lines, read_tail

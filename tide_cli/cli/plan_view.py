@@ -85,7 +85,8 @@ def plan_text(target: str, plan: Plan, commands: Mapping[str, PlannedCommand], t
     rows = [("engine", _devices(plan.serve), format_cores(plan.serve.cores), _engine_words(target, plan))]
     if plan.train:
         kept = f", reservoir of {size_words(plan.reservoir_size)}" if plan.reservoir_size else ""
-        rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), _TRAINED[plan.trainer] + kept))
+        where = "GPUs of its own" if len(plan.train.gpus) > 1 else _TRAINED[plan.trainer]
+        rows.append(("trainer", _devices(plan.train), format_cores(plan.train.cores), where + kept))
     lines = table_lines(("part", "devices", "cores", "what"), rows)
     if plan.memory:
         lines += ["", *_bars(plan.memory), "", *_part_table(plan.memory)]

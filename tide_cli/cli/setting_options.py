@@ -36,7 +36,7 @@ MaxRunningRequests = Annotated[str | None, flag("--max-running-requests", "Reque
 
 Gpus = Annotated[str | None, flag("--gpus", "GPUs that may be used, e.g. 0-3, or cpu.")]
 ServeGpus = Annotated[str | None, flag("--serve-gpus", "GPUs of the engine, e.g. 0,1.")]
-TrainGpus = Annotated[str | None, flag("--train-gpus", "GPU of the trainer, or cpu.")]
+TrainGpus = Annotated[str | None, flag("--train-gpus", "GPUs of the trainer, or cpu.")]
 Tp = Annotated[str | None, flag("--tp", "GPUs one copy of the target is spread over.", WHOLE)]
 ServeCores = Annotated[str | None, flag("--serve-cores", "CPU cores of the engine, e.g. 0-3.")]
 TrainCores = Annotated[str | None, flag("--train-cores", "CPU cores of the trainer.")]

@@ -3,7 +3,8 @@
 Serving comes first here too: as many GPUs serve as are of use, and the trainer gets a GPU of its own only where one is
 left over. A better draft does not make up for GPUs given away: simulated with trainers of every kind, half as many
 GPUs served 15 to 35 % less in all (docs/simulation.md). Where none is left over, the trainer takes the CPU if its cores
-learn fast enough, else it shares a serving GPU, which slows the engine down while it trains.
+learn fast enough, else it shares a serving GPU, which slows the engine down while it trains. Several GPUs train where
+they are named, all of them; which others join the first is the planner's business, as it depends on memory.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ _WEIGHTS_OF_CORE = 10_000_000
 class Layout:
     """serve: the engine's GPUs. trainer: 'own', 'shared', 'cpu' or 'off', as in Plan.trainer.
 
-    candidates: GPUs the trainer may have, the most wanted first; () without one.
+    candidates: sets of GPUs that the trainer may have, the most wanted first; () without one.
     """
 
     serve: tuple[Gpu, ...]
     trainer: str
-    candidates: tuple[Gpu, ...] = ()
+    candidates: tuple[tuple[Gpu, ...], ...] = ()
 
     def training_parts(self, shape: TargetShape, draft: DraftShape | None, wishes: Wishes) -> tuple[Part, ...]:
-        """What a trainer takes in this layout; on the CPU unless it has a GPU."""
-        return trainer_parts(shape, draft, wishes, on_gpu=bool(self.candidates)) if draft else ()
+        """What a trainer takes in this layout; on the CPU, or on each of its GPUs."""
+        if draft is None:
+            return ()
+        gpus = max(map(len, self.candidates), default=0)
+        return trainer_parts(shape, draft, wishes, on_gpu=gpus > 0, gpus=gpus)
 
 
 def layouts(
@@ -61,7 +65,7 @@ def layouts(
     if serve == ():
         raise UsageError("--serve-gpus cpu: that would leave the GPUs idle", remedy="--gpus cpu serves on the CPU")
     if train and len(train) > 1:
-        raise UsageError(f"--train-gpus {wishes.train_gpus}: the trainer uses one GPU", remedy="name one of them")
+        _check_training(train, serve or (), wishes)
 
     def sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
         return [serve] if serve else list(_serving_sets(inventory, gpus, wishes.tp, fits, useful))
@@ -73,11 +77,17 @@ def layouts(
     found: list[Layout] = []
     if wishes.training and train != ():
         for chosen in sets([gpu for gpu in pool if gpu not in (train or ())]):
-            rest = train or _weakest_first([gpu for gpu in pool if gpu not in chosen])
-            if candidates := tuple(gpu for gpu in rest if gpu not in chosen):
+            rest = [gpu for gpu in pool if gpu not in chosen]
+            candidates: tuple[tuple[Gpu, ...], ...] = tuple((gpu,) for gpu in _weakest_first(rest))
+            if train:
+                candidates = (train,) if all(gpu in rest for gpu in train) else ()
+            if candidates:
                 found.append(Layout(chosen, "own", candidates))
-        sharing = [(chosen, [gpu for gpu in chosen if train is None or gpu in train]) for chosen in sets(pool)]
-        found += [Layout(chosen, "shared", (max(shared, key=usable),)) for chosen, shared in sharing if shared]
+        if train is None or len(train) == 1:
+            sharing = [(chosen, [gpu for gpu in chosen if train is None or gpu in train]) for chosen in sets(pool)]
+            found += [Layout(chosen, "shared", ((max(shared, key=usable),),)) for chosen, shared in sharing if shared]
+        elif not found:
+            raise _none_left(wishes)
     if wishes.training and not train:
         found += [Layout(chosen, "cpu") for chosen in sets(pool)]
     if train is None and shape is not None:
@@ -112,6 +122,26 @@ def _check_named(serve: tuple[Gpu, ...], wishes: Wishes, fits: Callable[[int], b
         raise UsageError(f"{flag}: the target cannot be spread over {count} GPUs", why=_possible(fits, count))
     if count > 1 and any(gpu.mig for gpu in serve):
         raise UsageError(f"{flag}: slices of a GPU cannot work together", remedy="name one of them")
+
+
+def _check_training(train: tuple[Gpu, ...], serve: tuple[Gpu, ...], wishes: Wishes) -> None:
+    """Of several that the user named."""
+    flag = f"--train-gpus {wishes.train_gpus}"
+    if any(gpu.mig for gpu in train):
+        raise UsageError(f"{flag}: slices of a GPU cannot work together", remedy="name one of them")
+    if both := ", ".join(str(gpu.index) for gpu in train if gpu in serve):
+        raise UsageError(
+            f"{flag}: GPU {both} is to serve too",
+            why="one GPU can be shared, where it trains alone",
+            remedy="name others, or one alone",
+        )
+
+
+def _none_left(wishes: Wishes) -> UsageError:
+    return UsageError(
+        f"--train-gpus {wishes.train_gpus}: too few GPUs would be left to serve",
+        remedy="name fewer; one alone can be shared",
+    )
 
 
 def _no_set(pool: Sequence[Gpu], wishes: Wishes, fits: Callable[[int], bool]) -> UsageError:

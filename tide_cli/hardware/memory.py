@@ -114,8 +114,13 @@ STATIC_PARTS = frozenset({"target weights", "expert padding", "draft weights", "
 EARLY_PARTS = frozenset({"driver and libraries"})
 
 
-def trainer_parts(shape: TargetShape, draft: DraftShape, wishes: Wishes, *, on_gpu: bool) -> tuple[Part, ...]:
-    """What the trainer takes: bfloat16 weights on a GPU, float32 on a CPU; masters and moments float32 in any case."""
+def trainer_parts(
+    shape: TargetShape, draft: DraftShape, wishes: Wishes, *, on_gpu: bool, gpus: int = 1
+) -> tuple[Part, ...]:
+    """What the trainer takes: bfloat16 weights on a GPU, float32 on a CPU; masters and moments float32 in any case.
+
+    gpus: that train together. Each holds all of this, and a batch of its own; gradients are added up in place.
+    """
     element = 2 if on_gpu else 4
     hidden, weights = shape.hidden_size, draft.parameters
     attention = 2 * (draft.heads + 2 * draft.kv_heads) * draft.head_dim
@@ -132,7 +137,9 @@ def trainer_parts(shape: TargetShape, draft: DraftShape, wishes: Wishes, *, on_g
         "draft copies": (element + wishes.draft_bytes) * weights,  # in training, and for measuring
         "embedding and head": 2 * shape.vocab_size * hidden * element,
         "batch or walk": max(batch, gate),  # never both at a time
-        "driver and libraries" if on_gpu else "process": _CONTEXT if on_gpu else _CPU_PROCESS,
+        "driver and libraries" if on_gpu else "process": _CONTEXT + (_COLLECTIVES if gpus > 1 else 0)
+        if on_gpu
+        else _CPU_PROCESS,
     }
     return _parts("trainer", parts)
 

@@ -12,11 +12,16 @@ from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import TargetShape
 
 
-def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], trainer: Gpu | None) -> list[str]:
+def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], trainers: Sequence[Gpu]) -> list[str]:
     """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried."""
     notes = []
-    if idle := [gpu.index for gpu in pool if gpu not in serve and gpu != trainer]:
-        notes.append(f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle" + _use(pool, idle))
+    if idle := [gpu.index for gpu in pool if gpu not in serve and gpu not in trainers]:
+        notes.append(
+            f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle" + _use(pool, idle, trainers, serve)
+        )
+    if len(trainers) > 1:
+        numbers = format_cores([gpu.index for gpu in trainers])
+        notes.append(f"GPU {numbers} train together, each on a batch of its own")
     for gpu in pool:
         if gpu.memory_used >= GIB:
             pids = ", ".join(str(process.pid) for process in gpu.processes)
@@ -24,6 +29,8 @@ def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], t
             notes.append(f"GPU {gpu.index}: others hold {gpu.memory_used / GIB:.1f} GiB{holders}")
     if len({(gpu.name, gpu.capability) for gpu in serve}) > 1:
         notes.append("the serving GPUs differ: the slowest one sets the pace")
+    if len({(gpu.name, gpu.capability) for gpu in trainers}) > 1:
+        notes.append("the training GPUs differ: the slowest one sets the pace")
     pairs = len(serve) * (len(serve) - 1) // 2
     if inventory.links and fast_pairs(serve, inventory) < pairs:
         numbers = format_cores([gpu.index for gpu in serve])
@@ -33,11 +40,15 @@ def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], t
     return notes
 
 
-def _use(pool: Sequence[Gpu], idle: Sequence[int]) -> str:
+def _use(pool: Sequence[Gpu], idle: Sequence[int], trainers: Sequence[Gpu], serve: Sequence[Gpu]) -> str:
     """What idle GPUs could do that others have left free."""
-    if free := [gpu.index for gpu in pool if gpu.index in idle and gpu.memory_used < GIB]:
-        return f": a second appliance could use them, `tide up --gpus {format_cores(free)} --port N --state-dir DIR`"
-    return ""
+    free = [gpu.index for gpu in pool if gpu.index in idle and gpu.memory_used < GIB]
+    if not free:
+        return ""
+    words = f": a second appliance could use them, `tide up --gpus {format_cores(free)} --port N --state-dir DIR`"
+    if trainers and not any(gpu.mig or gpu in serve for gpu in trainers):
+        words += f"; or --train-gpus {format_cores(sorted([*free, *(gpu.index for gpu in trainers)]))}, to learn faster"
+    return words
 
 
 def float32_note(shape: TargetShape | None, dtype: str) -> str | None:
@@ -48,7 +59,7 @@ def float32_note(shape: TargetShape | None, dtype: str) -> str | None:
 
 
 def trainer_note(
-    trainer: str, serve: Sequence[Gpu], gpu: Gpu | None, parts: Sequence[Part], wishes: Wishes, *, given_up: int = 0
+    trainer: str, serve: Sequence[Gpu], gpus: Sequence[Gpu], parts: Sequence[Part], wishes: Wishes, *, given_up: int = 0
 ) -> list[str]:
     """Where the draft is trained, unless that is a GPU of its own. given_up: how many GPUs would serve beside one of
     its own, 0 where there is no such choice."""
@@ -59,8 +70,8 @@ def trainer_note(
             f"a GPU of its own for the trainer would leave {given_up} of {len(serve)} GPUs to serve, which costs more"
             " than a better draft brings; --train-gpus names one all the same"
         ]
-    if trainer == "shared" and gpu:
-        alone = "one GPU" if len(serve) == 1 else f"GPU {gpu.index}"
+    if trainer == "shared" and gpus:
+        alone = "one GPU" if len(serve) == 1 else f"GPU {gpus[0].index}"
         return [f"{alone}: engine and trainer share it, training slows serving down", *because]
     if trainer == "cpu":
         runs = f"the trainer runs on the CPU, with {size:.1f} GiB of main memory: it learns more slowly there"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tide_cli.errors import UsageError
 from tide_cli.hardware.core_division import cores_for
@@ -36,6 +37,7 @@ from tide_cli.hardware.notes import float32_note, gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
 from tide_cli.hardware.swap_pause import swap_pause
+from tide_cli.hardware.training_gpus import training_gpus
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.spool.layout import row_bytes
 from tide_cli.targets.shape import DraftShape, TargetShape
@@ -46,10 +48,13 @@ CPU_TOTAL_TOKENS = 16384
 
 @dataclass(frozen=True)
 class _Fit:
-    """A layout with what fits into it. tokens: of KV cache, for each of PREFILL_STEPS; below the least: refused."""
+    """A layout with what fits into it. tokens: of KV cache, for each of PREFILL_STEPS; below the least: refused.
+
+    trainers: the GPUs that train.
+    """
 
     layout: Layout
-    trainer: Gpu | None
+    trainers: tuple[Gpu, ...]
     tokens: tuple[int, ...]
     wanted: int
 
@@ -90,6 +95,11 @@ def make_plan(
         else:
             possible = layouts(inventory, pool, shape, served, wishes)
             fit = _choose(inventory, possible, shape, served, wishes, target)
+            if served and fit.layout.trainer == "own" and wishes.train_gpus is None:
+                idle = [gpu for gpu in pool if gpu not in (*fit.layout.serve, *fit.trainers)]
+                needed = total(trainer_parts(shape, served, wishes, on_gpu=True, gpus=2))
+                serves = partial(_can_serve, inventory, shape, served, wishes)
+                fit = replace(fit, trainers=training_gpus(fit.trainers[0], idle, needed, serves))
             plan = _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
     except DoesNotFit as error:
         if shape and (smaller := _largest_that_fits(inventory, shape, wishes, others or {})):
@@ -119,22 +129,35 @@ def _fit(
     inventory: Inventory, layout: Layout, shape: TargetShape, draft: DraftShape | None, wishes: Wishes
 ) -> _Fit | None:
     """None where the trainer does not fit."""
-    trainer: Gpu | None = None
+    trainers: tuple[Gpu, ...] = ()
     needed = 0 if layout.trainer == "off" else total(layout.training_parts(shape, draft, wishes))
     if layout.trainer == "cpu" and needed > inventory.memory_free:
         return None
     if layout.candidates:
-        trainer = next((gpu for gpu in layout.candidates if usable(gpu) >= needed), None)
-        if trainer is None:
+        fitting = (gpus for gpus in layout.candidates if min(map(usable, gpus)) >= needed)
+        trainers = next(fitting, ())
+        if not trainers:
             return None
-    smallest = min(usable(gpu) - (needed if gpu == trainer else 0) for gpu in layout.serve)
+    smallest = min(usable(gpu) - (needed if gpu in trainers else 0) for gpu in layout.serve)
     tp = len(layout.serve)
     token = kv_token_bytes(shape, draft, tp)
     tokens = []
     for step in PREFILL_STEPS:
         left = smallest - total(engine_parts(shape, draft, wishes, tp=tp, prefill_tokens=step))
         tokens.append(whole_pages(max(0, left) // token))
-    return _Fit(layout, trainer, tuple(tokens), wishes.wanted_tokens(shape.context_length))
+    return _Fit(layout, trainers, tuple(tokens), wishes.wanted_tokens(shape.context_length))
+
+
+def _can_serve(
+    inventory: Inventory, shape: TargetShape, draft: DraftShape, wishes: Wishes, gpus: Sequence[Gpu]
+) -> bool:
+    """Whether a second appliance, without a trainer, has room on these GPUs."""
+    second = replace(wishes, training=False, gpus=None, serve_gpus=None, tp=None, total_tokens=None)
+    try:
+        make_plan(replace(inventory, gpus=tuple(gpus)), shape, second, draft=draft)
+    except UsageError:
+        return False
+    return True
 
 
 def _on_gpus(
@@ -153,10 +176,12 @@ def _on_gpus(
         tokens = fit.wanted
     engine = serving_parts(shape, draft, wishes, tp=tp, prefill_tokens=step, tokens=tokens)
     training = layout.training_parts(shape, draft, wishes)
+    if draft and len(fit.trainers) > 1:
+        training = trainer_parts(shape, draft, wishes, on_gpu=True, gpus=len(fit.trainers))
     memory = []
     for gpu in pool:
         parts = engine if gpu in layout.serve else ()
-        if gpu == fit.trainer:
+        if gpu in fit.trainers:
             parts += training
         memory.append(DeviceMemory(gpu.index, gpu.name, gpu.memory, gpu.memory_used, parts))
     if layout.trainer == "cpu":
@@ -164,11 +189,11 @@ def _on_gpus(
     static = sum(part.size for part in engine if part.name in STATIC_PARTS)
     early = sum(part.size for part in engine if part.name in EARLY_PARTS)
     # A fraction of what is free when the engine starts; after a restart the trainer is there already.
-    smallest = min(gpu.memory_free - (total(training) if gpu == fit.trainer else 0) for gpu in layout.serve)
+    smallest = min(gpu.memory_free - (total(training) if gpu in fit.trainers else 0) for gpu in layout.serve)
     fewer = next((len(one.serve) for one in possible if one.trainer == "own" and len(one.serve) < tp), 0)
     notes = [
-        *gpu_notes(inventory, pool, layout.serve, fit.trainer),
-        *trainer_note(layout.trainer, layout.serve, fit.trainer, training, wishes, given_up=fewer),
+        *gpu_notes(inventory, pool, layout.serve, fit.trainers),
+        *trainer_note(layout.trainer, layout.serve, fit.trainers, training, wishes, given_up=fewer),
     ]
     spare = min(usable(gpu) - device.planned for gpu, device in zip(pool, memory, strict=False) if gpu in layout.serve)
     if fit.most > tokens and not wishes.total_tokens and spare >= GIB:
@@ -178,7 +203,7 @@ def _on_gpus(
         )
     if tokens < (wishes.context_length or shape.context_length):
         notes.append(f"the KV cache holds {tokens:,} tokens: no single request can be longer")
-    plan = _divided(inventory, layout.serve, fit.trainer, layout.trainer != "off", notes, wishes)
+    plan = _divided(inventory, layout.serve, fit.trainers, layout.trainer != "off", notes, wishes)
     return replace(
         plan,
         memory=tuple(memory),
@@ -193,7 +218,7 @@ def _on_cpu(
     inventory: Inventory, shape: TargetShape | None, draft: DraftShape | None, wishes: Wishes, target: str
 ) -> Plan:
     tokens = wishes.total_tokens or CPU_TOTAL_TOKENS
-    plan = _divided(inventory, (), None, wishes.training, [], wishes)
+    plan = _divided(inventory, (), (), wishes.training, [], wishes)
     if shape is None:
         return replace(plan, max_total_tokens=tokens)
     engine = cpu_engine_parts(shape, draft, plan.dtype, tokens)
@@ -203,26 +228,26 @@ def _on_cpu(
         raise DoesNotFit(target, "in main memory", needed, inventory.memory_free, float32_note(shape, plan.dtype))
     if total(engine) + total(training) > inventory.memory_free:
         note = f"adaptation is off: the trainer needs {total(training) / GIB:.1f} GiB of main memory beside the engine"
-        plan, training = _divided(inventory, (), None, False, [note], wishes), ()
+        plan, training = _divided(inventory, (), (), False, [note], wishes), ()
     return replace(plan, memory=(_main_memory(inventory, (*engine, *training)),), max_total_tokens=tokens)
 
 
 def _by_count(inventory: Inventory, pool: Sequence[Gpu], layout: Layout, wishes: Wishes) -> Plan:
     """Without a shape: the most wanted layout, and SGLang's own figures."""
-    trainer = layout.candidates[0] if layout.candidates else None
+    trainers = layout.candidates[0] if layout.candidates else ()
     notes = [
         "the target's shape is not known here: its memory is not planned",
-        *gpu_notes(inventory, pool, layout.serve, trainer),
-        *trainer_note(layout.trainer, layout.serve, trainer, (), wishes),
+        *gpu_notes(inventory, pool, layout.serve, trainers),
+        *trainer_note(layout.trainer, layout.serve, trainers, (), wishes),
     ]
-    plan = _divided(inventory, layout.serve, trainer, layout.trainer != "off", notes, wishes)
+    plan = _divided(inventory, layout.serve, trainers, layout.trainer != "off", notes, wishes)
     return replace(plan, max_total_tokens=wishes.total_tokens)
 
 
 def _divided(
     inventory: Inventory,
     serve: Sequence[Gpu],
-    trainer: Gpu | None,
+    trainers: Sequence[Gpu],
     training: bool,
     notes: Sequence[str],
     wishes: Wishes,
@@ -231,7 +256,7 @@ def _divided(
     serve_cores, train_cores, core_notes = cores_for(inventory, serve, wishes, training=training)
     return Plan(
         serve=_partition(serve_cores, serve),
-        train=_partition(train_cores, [trainer] if trainer else []) if training else None,
+        train=_partition(train_cores, trainers) if training else None,
         dtype=wishes.serving_dtype(native=bool(serve) or inventory.bfloat16),
         notes=(*core_notes, *notes, *inventory.limits),
     )

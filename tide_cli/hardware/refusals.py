@@ -63,8 +63,10 @@ def too_small(
         if layout.trainer == "shared":
             parts += training
         elif layout.trainer != "off" and total(parts) <= free:  # the engine fits, the trainer does not
-            there = f"on GPU {layout.candidates[0].index}" if layout.candidates else "in main memory"
-            free = max(map(usable, layout.candidates)) if layout.candidates else inventory.memory_free
+            there, free = "in main memory", inventory.memory_free
+            if layout.candidates:  # of each set the fullest GPU counts
+                fullest = [min(gpus, key=usable) for gpus in layout.candidates]
+                there, free = f"on GPU {fullest[0].index}", max(map(usable, fullest))
             parts = training
         missing = total(parts) - free
         if missing > 0 and (nearest is None or missing < nearest[0]):

@@ -165,8 +165,10 @@ def _split(division: Division, plan: Plan, *, planned: bool) -> Split:
     trainer: Trainer | None = None
     if plan.train is not None and draft is not None:
         if plan.train.gpus:
-            gpu = _figures(division, by_index[plan.train.gpus[0]])
-            trainer = GpuTrainer(target, draft, wishes.draft_steps, gpu)
+            training = [by_index[index] for index in plan.train.gpus]
+            slowest = min((_figures(division, gpu) for gpu in training), key=lambda figures: figures.flops)
+            fast = joined_fast(training, division.inventory)
+            trainer = GpuTrainer(target, draft, wishes.draft_steps, slowest, len(training), fast)
         else:
             trainer = CpuTrainer(target, draft, wishes.draft_steps, len(plan.train.cores))
     return Split(plan, machine, trainer, division.share if plan.trainer == "shared" else 0.0, planned)

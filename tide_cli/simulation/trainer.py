@@ -2,8 +2,8 @@
 
 A row costs, for each depth of the draft's chain, 2 operations a weight forward and 4 backward; the head's are spent on
 rows of generated tokens alone, and the teacher's logits over the draft's vocabulary once on each of those. On a GPU a
-step also reads and writes masters, moments and gradients, and starts some hundred kernels a depth. None of the GPU
-figures has been measured.
+step also reads and writes masters, moments and gradients, and starts some hundred kernels a depth. Several GPUs take a
+batch each, and add up their gradients after it. None of the GPU figures has been measured.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ TRAINING_USED = 0.35  # part of a GPU's operations that small layers in bfloat16
 _STEP = 20e-3  # seconds of a step that are neither arithmetic nor memory
 # Adam on float32 masters: masters and two moments read and written, gradients read, bfloat16 weights written
 _OPTIMISER_BYTES = 4 * 6 + 4 + 2
+# bytes/s at which GPUs add up bfloat16 gradients, each of which goes round twice: over NVLink or XGMI, PCI Express
+_EXCHANGE_FAST, _EXCHANGE_SLOW = 150e9, 20e9
 # Operations/s of a CPU core by this count: what 620 to 780 tokens/s (measured) of the embedded target's draft come to,
 # on one core, at 3 depths and with half of the rows generated. Of several cores so large a part counts.
 CORE_FLOPS, SEVERAL_CORES = 110e9, 0.5
@@ -52,14 +54,18 @@ class _Draft:
 
 @dataclass(frozen=True)
 class GpuTrainer(_Draft):
-    """On one GPU. depths: of the chain that is trained."""
+    """On so many equal GPUs, all of them joined fast or not. depths: of the chain that is trained."""
 
     gpu: GpuFigures
+    gpus: int = 1
+    fast: bool = True
 
     def tokens_per_second(self, batch_tokens: int, generated: float) -> float:
         arithmetic = batch_tokens * self.token_flops(generated) / (self.gpu.flops * TRAINING_USED)
         optimiser = _OPTIMISER_BYTES * self.draft.parameters / (self.gpu.bandwidth * BANDWIDTH_USED)
-        return batch_tokens / (arithmetic + optimiser + _STEP)
+        exchanged = 4 * self.draft.parameters * (self.gpus - 1) / self.gpus
+        exchange = exchanged / (_EXCHANGE_FAST if self.fast else _EXCHANGE_SLOW)
+        return self.gpus * batch_tokens / (arithmetic + optimiser + _STEP + exchange)
 
     def walk_seconds(self, rows: int) -> float:
         return rows * self.walk_flops / (self.gpu.flops * TRAINING_USED)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from tide_cli.errors import NotRunningError, TideError
+from tide_cli.exec_child import bind_life
 from tide_cli.file_locks import is_locked
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import (
@@ -25,7 +26,6 @@ from tide_cli.supervisor.appliance import (
     running_appliance,
 )
 from tide_cli.supervisor.control_client import NoAnswerError, ask
-from tide_cli.supervisor.exec_child import bind_life
 from tide_cli.supervisor.lock import StateLock, already_runs, make_private
 from tide_cli.supervisor.logs import open_log
 

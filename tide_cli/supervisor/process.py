@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tide_cli import exec_child
 from tide_cli.hardware.affinity import keep_to
 from tide_cli.supervisor.family import Mark, end_family, find_family, send
 from tide_cli.supervisor.logs import open_log, read_tail
 from tide_cli.supervisor.procfs import ProcessStat, process_stat, same_process, sglang_title
 from tide_cli.supervisor.shared_memory import remove_shared_memory, shared_memory_of
 
-_EXEC_CHILD = Path(__file__).with_name("exec_child.py")
 _STRAGGLERS_GRACE = 2.0  # seconds between TERM and KILL for what a child leaves behind when it ends
 
 
@@ -61,7 +61,7 @@ class ChildProcess:
             sys.executable,
             "-I",
             "-S",
-            str(_EXEC_CHILD),
+            exec_child.__file__,
             str(os.getpid()),
             ",".join(map(str, spec.start_cores or spec.cores)),
             *spec.argv,

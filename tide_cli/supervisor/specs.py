@@ -179,6 +179,7 @@ class Workshop:
 
     def _training_config(self, target: PreparedTarget) -> TrainingConfig:
         settings, partition = self.settings, self._training_partition
+        processes = max(1, len(partition.gpus))
         return TrainingConfig(
             target=target.folder,
             target_name=target.name,
@@ -188,7 +189,7 @@ class Workshop:
             state=self.paths.training,
             reservoir_size=reservoir_size(settings, target.hidden_size),
             device=partition.device,
-            threads=len(partition.cores),
+            threads=max(1, len(partition.cores) // processes),
             dtype="bfloat16" if settings.dtype == "auto" else settings.dtype,
             draft_vocab_size=draft_vocabulary_size(target.vocab_size),
             # measured: one depth more than the engine drafts learns more slowly and ends no better
@@ -203,6 +204,9 @@ class Workshop:
             gate_confidence=settings.gate_confidence,
             gate_floor=settings.gate_floor,
             gate_domain_floor=settings.gate_domain_floor,
+            processes=processes,
+            # the reason is known before the supervisor gives the trainer up
+            process_timeout=settings.train_hang_timeout / 2,
             vocab_coverage=settings.vocab_coverage,
             draft_steps=settings.draft_steps,
             seed=settings.seed,

@@ -1,4 +1,4 @@
-"""`python -m tide_cli.training`: `worker --config FILE --events-fd N`, `day-zero --config FILE`, `replay …`."""
+"""`python -m tide_cli.training`: `worker …`, `day-zero --config FILE`, `replay …`, `helper …`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ def main(arguments: list[str]) -> int:
     worker.add_argument("--events-fd", type=int, required=True)
     day_zero = verbs.add_parser("day-zero", help="publish the first draft where there is none")
     day_zero.add_argument("--config", type=Path, required=True)
+    helper = verbs.add_parser("helper", help="train with a worker, as its child")
+    helper.add_argument("--rank", type=int, required=True)
+    helper.add_argument("--pipe", type=int, required=True)
     again = verbs.add_parser("replay", help="run a recorded cycle again")
     again.add_argument("--cycle", type=int, required=True)
     again.add_argument("--seed", type=int)
@@ -26,6 +29,10 @@ def main(arguments: list[str]) -> int:
     for folder in ("state", "spool", "drafts"):
         again.add_argument(f"--{folder}", type=Path, required=True)
     options = parser.parse_args(arguments)
+    if options.verb == "helper":
+        from tide_cli.training.helper import run as run_helper
+
+        return run_helper(options.rank, options.pipe)
     if options.verb == "replay":
         from tide_cli.training.replay import run as run_again
 

@@ -6,11 +6,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tide_cli.spool.samples import Sample
+from tide_cli.spool.samples import Sample, SampleInfo
+
+if TYPE_CHECKING:
+    from tide_cli.training.material import Source
 
 # Batches are cut from windows of this many: long enough to find samples of like length, short enough to stay mixed.
 _WINDOW = 8
@@ -18,10 +22,19 @@ _WINDOW = 8
 
 @dataclass(frozen=True)
 class Ref:
-    """A stored sample not yet read. `read` gives None where it was overwritten meanwhile."""
+    """A stored sample not yet read. `read` gives None where it was overwritten meanwhile.
+
+    source: what another process needs to read it itself.
+    """
 
     tokens: int
     read: Callable[[], Sample | None]
+    source: Source | None = None
+
+    @property
+    def info(self) -> SampleInfo:
+        """Of a sample that has a source."""
+        return self.source if isinstance(self.source, SampleInfo) else self.source.info
 
 
 def plan_pass(

@@ -29,7 +29,7 @@ class TrainingConfig:
     draft_vocab_size: int
     ttt_length: int  # depths of the draft's own chain that are trained
     learning_rate: float
-    batch_tokens: int
+    batch_tokens: int  # of each process in one optimiser step
     max_sample_tokens: int
     cycle_seconds: float
     replay_share: float
@@ -42,6 +42,8 @@ class TrainingConfig:
     gate_domain_floor: float = 0.10
     vocab_coverage: float = 0.0  # share of the recent tokens that the draft's vocabulary must hold; 0: it stays
     retention_hours: float | None = None  # old samples older than this are erased; None: kept as long as they fit
+    processes: int = 1  # that train together, one a GPU; on a CPU each takes `threads`
+    process_timeout: float = 300.0  # in which each of them must have done its share of a step
 
     def to_json(self) -> str:
         """One JSON object, a key for each field."""

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from tide_cli.drafts.tensors import (
     vocabulary_ids,
 )
 from tide_cli.errors import TideError
-from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.day_zero import special_tokens
@@ -39,6 +39,7 @@ from tide_cli.training.judge import held_out, judge, rounded
 from tide_cli.training.material import Material
 from tide_cli.training.record import CycleRecord, keep_state, keys
 from tide_cli.training.state import STATE_FILE, Progress, load_state, read_progress, save_state
+from tide_cli.training.team import Alone, Taken, Team
 from tide_cli.training.trainer import DraftTrainer
 
 _REPORT_SECONDS = 2.0
@@ -75,7 +76,10 @@ class Cycles:
         if not known:
             raise TideError(f"there is no draft in {config.drafts}", remedy="`tide up` makes the first one")
         start = saved.parent if saved and saved.parent in known else known[-1]
-        self._trainer: DraftTrainer | None = DraftTrainer(config, self._store.path(start))
+        draft = self._store.path(start)
+        self.team = Team(config, draft, self._material.offer) if config.processes > 1 else Alone()
+        self._trainer: DraftTrainer | None = DraftTrainer(config, draft)
+        self.team.meet()
         resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
         self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
         self._diverged = False  # the weights in training are spoilt
@@ -110,7 +114,7 @@ class Cycles:
                 reason = "there is no sample to train on"
             else:
                 newest, old = held_out(self._material)
-                record.newest, record.old = keys(newest), keys(old)
+                record.newest, record.old = (keys(sample.info for sample in chosen) for chosen in (newest, old))
                 verdict = judge(self.config, self.trainer, newest, old, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason
                 record.gate = self._gate_figures(decision) | {"passed": decision.passed}
@@ -231,19 +235,17 @@ class Cycles:
     def _train(self, started: float, record: CycleRecord) -> bool:
         """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""
         tokens, step, reported = 0, 0, started
-        for samples in self._batches():
-            self._check()
-            self._saved = False
-            result = self.trainer.step(samples)
+        self.team.begin(self.trainer)
+        for result, shares in self._steps():
             if not math.isfinite(result.loss):
                 self._diverged = True
                 raise TideError("training diverged: the loss is not a number", remedy="lower learning_rate")
             step, tokens = step + 1, tokens + result.tokens
-            record.stepped(samples, result.loss)
+            record.stepped(shares, result.loss)
             self.progress.steps += 1
-            self.progress.samples += len(samples)
+            self.progress.samples += sum(map(len, shares))
             self.progress.tokens += result.tokens
-            self._material.trained(samples)
+            self._material.trained(chain.from_iterable(shares))
             now = time.monotonic()
             last = now - started >= self.config.cycle_seconds
             if last or now - reported >= _REPORT_SECONDS:
@@ -262,18 +264,21 @@ class Cycles:
         record.weights = self.trainer.digest() if step else None
         return step > 0
 
-    def _batches(self) -> Iterator[list[Sample]]:
-        """Batches of samples, pass after pass over what the spool holds by then; ends when it holds none."""
+    def _steps(self) -> Iterator[Taken]:
+        """Optimiser steps, pass after pass over what the spool holds by then; ends when it holds none."""
         config = self.config
         while True:
             fresh, old = self._material.training()
             empty = True
-            for refs in plan_pass(
+            batches = plan_pass(
                 fresh, old, replay_share=config.replay_share, batch_tokens=config.batch_tokens, rng=self._random
-            ):
-                if samples := [sample for ref in refs if (sample := ref.read()) is not None]:
+            )
+            for first in range(0, len(batches), config.processes):
+                self._check()
+                self._saved = False
+                if taken := self.team.step(self.trainer, batches[first : first + config.processes]):
                     empty = False
-                    yield samples
+                    yield taken
             if empty:
                 return
 

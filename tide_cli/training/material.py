@@ -20,6 +20,8 @@ from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
 
+Source = SampleInfo | StoredSample  # in the ring, in the reservoir
+
 # A pass goes over at most this many of the newest samples: older traffic is the reservoir's business.
 _NEWEST = 256
 
@@ -38,8 +40,8 @@ class Material:
         """(fresh, old): the newest training samples, and those of the reservoir that are not among them."""
         fresh, old = self._training()
         return (
-            [Ref(info.tokens, lambda info=info: self._read(info)) for info in fresh],
-            [Ref(kept.info.tokens, kept.read) for kept in old],
+            [Ref(info.tokens, lambda info=info: self._read(info), info) for info in fresh],
+            [Ref(kept.info.tokens, kept.read, kept) for kept in old],
         )
 
     def token_counts(self, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,9 +74,15 @@ class Material:
             with suppress(OSError):  # tried again with the next pass
                 erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda _, created: created < limit)
 
-    def trained(self, samples: list[Sample]) -> None:
+    def offer(self, refs: Iterable[Ref]) -> None:
+        """Reads those that the reservoir was not offered yet: of samples that other processes train on."""
+        for ref in refs:
+            if isinstance(ref.source, SampleInfo) and ref.source.id not in self._offered:
+                ref.read()
+
+    def trained(self, samples: Iterable[SampleInfo]) -> None:
         """Notes one optimiser step over `samples`."""
-        self._trained += [sample.info for sample in samples]
+        self._trained += samples
 
     def count_trained(self) -> None:
         """Counts on the disk what was noted; a full disk costs the counts, not the training."""

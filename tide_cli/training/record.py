@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,7 @@ from tide_cli.errors import TideError, reason
 from tide_cli.json_files import checked, read_object
 
 if TYPE_CHECKING:
-    from tide_cli.spool.samples import Sample
+    from tide_cli.spool.samples import SampleInfo
 
 CYCLES_FOLDER = "cycles"  # in the trainer's state folder
 _RECORDS = 20  # kept, the newest
@@ -34,7 +35,8 @@ class CycleRecord:
     created: unix seconds. served: the version it was judged against. start: where its weights came from: 'version':
     the served version's, with the optimiser as new; 'state': the file of this cycle; 'lost': neither was kept.
     config: the trainer's configuration, as its JSON. vocabulary: ids of the draft's tokens where training changed them.
-    steps: the samples of each optimiser step; losses: of each. newest, old: the samples of the gate; gate: its figures,
+    steps: the samples of each optimiser step; losses: of each; shares: how many of them each process had, where
+    several trained. newest, old: the samples of the gate; gate: its figures,
     None where there was none. weights: digest of all tensors after the last step, None where it was cancelled.
     """
 
@@ -46,15 +48,18 @@ class CycleRecord:
     vocabulary: list[int] | None = None
     steps: list[list[Key]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    shares: list[list[int]] = field(default_factory=list)
     newest: list[Key] = field(default_factory=list)
     old: list[Key] = field(default_factory=list)
     gate: dict[str, Any] | None = None
     weights: str | None = None
 
-    def stepped(self, samples: Iterable[Sample], loss: float) -> None:
-        """One more optimiser step."""
-        self.steps.append(keys(samples))
+    def stepped(self, shares: Sequence[Sequence[SampleInfo]], loss: float) -> None:
+        """One more optimiser step. shares: the samples of each process."""
+        self.steps.append(keys(chain.from_iterable(shares)))
         self.losses.append(loss)
+        if self.config["processes"] > 1:
+            self.shares.append([len(share) for share in shares])
 
     def samples(self) -> set[Key]:
         """Every sample that the cycle read."""
@@ -91,8 +96,8 @@ def recorded(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in (folder / CYCLES_FOLDER).glob("*.json") if path.stem.isdecimal())
 
 
-def keys(samples: Iterable[Sample]) -> list[Key]:
-    return [(sample.info.id, sample.info.checksum) for sample in samples]
+def keys(samples: Iterable[SampleInfo]) -> list[Key]:
+    return [(info.id, info.checksum) for info in samples]
 
 
 def state_file(folder: Path, cycle: int) -> Path:

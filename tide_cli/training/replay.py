@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tide_cli.spool.samples import Sample
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.judge import judge, rounded
 from tide_cli.training.record import CycleRecord, Key, recorded, state_file
+from tide_cli.training.shares import step_in_turns
 from tide_cli.training.state import load_state_file
 from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.worker import Events
@@ -68,12 +70,15 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
             why = f"{len(missing)} of its {many(len(record.samples()), 'sample')} are no longer stored"
             raise _gone(config, record, stored, why)
         trainer, served = _begin(config, record, stored)
-        steps = list(record.steps)
+        steps = list(zip(record.steps, record.shares or [[len(batch)] for batch in record.steps], strict=True))
         if seed is not None:
             random.Random(seed).shuffle(steps)
         losses = []
-        for done, batch in enumerate(steps, start=1):
-            losses.append(trainer.step(_samples(config, record, stored, batch)).loss)
+        for done, (batch, shares) in enumerate(steps, start=1):
+            samples = iter(_samples(config, record, stored, batch))
+            parts = [list(islice(samples, count)) for count in shares]
+            step = step_in_turns(trainer, parts) if record.shares else trainer.step(*parts)
+            losses.append(step.loss)
             tick(done, len(steps))
         weights, gate = trainer.digest(), None
         if record.gate is not None:

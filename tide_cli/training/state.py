@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from tide_cli.errors import TideError
 from tide_cli.json_files import checked, json_object
@@ -36,15 +38,22 @@ class Progress:
     tokens: int = 0
 
 
-def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
-    """Write everything into one file of `folder`, replaced as a whole. TideError where the disk does not take it."""
-    tensors, steps = {_MAP: trainer.draft.d2t.cpu()}, 0
+def state_tensors(trainer: DraftTrainer) -> tuple[dict[str, Tensor], int]:
+    """(tensors, optimiser steps): all that training goes on from, the very tensors of `trainer`, on its device."""
+    tensors, steps = {_MAP: trainer.draft.d2t}, 0
     for name, master in trainer.masters().items():
-        tensors[f"master.{name}"] = master.detach().cpu()
+        tensors[f"master.{name}"] = master.detach()
         state = trainer.optimizer.optimizer.state.get(master)
         if state:
             steps = int(state["step"])
-            tensors |= {f"{moment}.{name}": state[moment].cpu() for moment in _MOMENTS}
+            tensors |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS}
+    return tensors, steps
+
+
+def save_state(folder: Path, trainer: DraftTrainer, progress: Progress) -> None:
+    """Write everything into one file of `folder`, replaced as a whole. TideError where the disk does not take it."""
+    tensors, steps = state_tensors(trainer)
+    tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
     metadata = {"progress": json.dumps(asdict(progress)), "adam_steps": str(steps)}
     new = folder / (STATE_FILE + ".new")
     try:
@@ -92,9 +101,16 @@ def load_state_file(path: Path, trainer: DraftTrainer) -> bool:
     shapes[_MAP] = trainer.draft.d2t.shape
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         return False
+    take_state(trainer, tensors, steps)
+    return True
+
+
+@torch.no_grad()
+def take_state(trainer: DraftTrainer, tensors: Mapping[str, Tensor], steps: int) -> None:
+    """Go on from what `state_tensors` gave; the optimiser has taken no step yet."""
     trainer.take_map(tensors[_MAP])
     optimizer = trainer.optimizer.optimizer
-    for name, master in masters.items():
+    for name, master in trainer.masters().items():
         master.copy_(tensors[f"master.{name}"])
         if steps:
             moments = {moment: tensors[f"{moment}.{name}"].to(master.device) for moment in _MOMENTS}
@@ -104,4 +120,3 @@ def load_state_file(path: Path, trainer: DraftTrainer) -> bool:
         for _ in range(min(steps, 2 * WARMUP_STEPS)):  # the rate is constant after the warm-up
             trainer.optimizer.scheduler.step()
     trainer.masters_changed()
-    return True

@@ -39,6 +39,20 @@ class Step:
     tokens: int
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """Of the loss over one batch, left in the module. rows, longest: of the padded batch, by whose product the loss is
+    divided; tokens: padding not counted."""
+
+    loss: float
+    rows: int
+    longest: int
+    tokens: int
+
+
+NO_GRADIENT = Gradient(0.0, rows=0, longest=0, tokens=0)
+
+
 class _Head(TargetHead):
     """SpecForge's target head around a weight [V, H] that is already there; its own way of reading one is narrower."""
 
@@ -53,7 +67,7 @@ class DraftTrainer:
 
     def __init__(self, config: TrainingConfig, draft_folder: Path) -> None:
         """Read the target's embedding and head and the draft to start from. TideError where they do not fit."""
-        self.config = config
+        self.config, self.folder = config, draft_folder
         self.device = torch.device(config.device)
         self.published_dtype = DTYPES[config.dtype]
         self.compute_dtype = torch.bfloat16 if _fast_bfloat16(self.device) else torch.float32
@@ -78,6 +92,13 @@ class DraftTrainer:
         """Go on from a draft's weights, with the optimiser as new. TideError where they do not fit."""
         load_draft(self.draft, tensors)
         self._model.map_changed()
+        self.renew_optimizer()
+        # the masters are made from the module's weights, which may have been rounded
+        for name, master in self.masters().items():
+            master.data.copy_(tensors[name])
+
+    def renew_optimizer(self) -> None:
+        """An optimiser that has taken no step, with masters of the module's weights."""
         optimizer = BF16Optimizer(
             self.draft,
             lr=self.config.learning_rate,
@@ -87,9 +108,6 @@ class DraftTrainer:
         )
         for group in optimizer.optimizer.param_groups:  # a tenth of a step on a CPU when it is not fused
             group["fused"], group["foreach"] = True, False
-        # the masters are made from the module's weights, which may have been rounded
-        for (name, _), master in zip(self._trained(), optimizer.fp32_params, strict=True):
-            master.data.copy_(tensors[name])
         self._backend.set_optimizer(optimizer)
 
     @property
@@ -127,6 +145,37 @@ class DraftTrainer:
 
     def step(self, samples: Sequence[Sample]) -> Step:
         """Train on one batch of samples, at least one."""
+        tensors, batch = self._batch(samples)
+        result = self._core.train_step(batch)
+        return Step(loss=float(result.loss), tokens=int(tensors["attention_mask"].sum()))
+
+    def gradient(self, samples: Sequence[Sample]) -> Gradient:
+        """The first half of a step that several processes take together, on at least one sample."""
+        self.forget_gradients()
+        tensors, batch = self._batch(samples)
+        loss = self._core.strategy.forward_loss(batch).loss
+        self._backend.backward(loss)
+        rows, longest = tensors["input_ids"].shape
+        return Gradient(float(loss.detach()), rows, longest, tokens=int(tensors["attention_mask"].sum()))
+
+    def gradients(self) -> list[Tensor]:
+        """What `gradient` left, the very tensors; zeros where it left nothing."""
+        for _, weight in self._trained():
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        return [weight.grad for _, weight in self._trained()]
+
+    def forget_gradients(self) -> None:
+        """Of a step that was not taken, or of the share before where this one has no samples."""
+        for _, weight in self._trained():
+            weight.grad = None
+
+    def apply_gradients(self) -> None:
+        """The second half: clip, and take the optimiser's step."""
+        self._backend.step()
+
+    def _batch(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], TrainBatch]:
+        """Collated in main memory, and on the device."""
         tensors = collate(samples, self.config.max_sample_tokens, self.compute_dtype)
         batch = TrainBatch(
             sample_ids=[str(sample.info.id) for sample in samples],
@@ -134,8 +183,7 @@ class DraftTrainer:
             tensors={name: tensor.to(self.device, non_blocking=True) for name, tensor in tensors.items()},
             metadata={"target_repr": "hidden_state"},
         )
-        result = self._core.train_step(batch)
-        return Step(loss=float(result.loss), tokens=int(tensors["attention_mask"].sum()))
+        return tensors, batch
 
     def tensors(self) -> dict[str, Tensor]:
         """The draft as it stands: the fp32 masters and the vocabulary map. Copies, by SGLang's names."""

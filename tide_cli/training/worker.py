@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from tide_cli.errors import TideError
@@ -24,6 +25,10 @@ from tide_cli.training.config import TrainingConfig
 _Command = dict[str, Any]
 _STOP: _Command = {"cmd": "stop"}
 _ALIVE_SECONDS = 5.0  # between two signs of life while it works
+
+
+class TeamError(TideError):
+    """The processes that train together cannot go on: this one must end, and be started again with all of them."""
 
 
 class Events:
@@ -106,6 +111,10 @@ def run(config: TrainingConfig, descriptor: int) -> int:
         _serve(config, events, inbox, started)
     except BrokenPipeError:
         return 0  # nobody listens any more
+    except TeamError as error:
+        with suppress(BrokenPipeError):
+            _report(events, error)
+        os._exit(1)  # an orderly end would wait for a process that is gone; the helpers die with this one
     except TideError as error:
         _report(events, error)
         return 1
@@ -131,6 +140,7 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
         match command.get("cmd"):
             case "stop":
                 cycles.save()
+                cycles.team.close()
                 return
             case "cancel":
                 continue  # no cycle runs
@@ -140,6 +150,8 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
                         cycles.run(command["served"])
                     else:
                         cycles.choose(command["served"], command.get("among"))
+                except TeamError:
+                    raise
                 except BrokenPipeError:
                     cycles.save()
                     raise

@@ -1,9 +1,9 @@
-"""The first instructions of every child: bind its life to the supervisor's, take its cores, become the program.
+"""The first instructions of every child: bind its life to its parent's, take its cores, become the program.
 
-Run as a file by an isolated interpreter: `python -I -S exec_child.py SUPERVISOR_PID CORES PROGRAM ARGUMENT…`. A
-separate program rather than a function between fork and exec, because the supervisor has threads, and nothing that
-takes a lock may run there. The death signal survives exec. It is sent when the *thread* that forked ends, so children
-are started from the supervisor's main thread only.
+Run as a file by an isolated interpreter: `python -I -S exec_child.py PARENT_PID CORES PROGRAM ARGUMENT…`. A
+separate program rather than a function between fork and exec, because the supervisor and the trainer have threads, and
+nothing that takes a lock may run there. The death signal survives exec. It is sent when the *thread* that forked ends,
+so children are started from the parent's main thread only.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def bind_life(parent: int, number: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Does not return."""
-    supervisor, cores, program = int(arguments[0]), arguments[1], arguments[2:]
-    bind_life(supervisor, int(signal.SIGKILL))
+    parent, cores, program = int(arguments[0]), arguments[1], arguments[2:]
+    bind_life(parent, int(signal.SIGKILL))
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     try:
         os.execvp(program[0], program)
