@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tide_cli.engine.launch import cpu_environment
 from tide_cli.workload.generator import generate
@@ -32,13 +33,24 @@ def free_port() -> int:
 
 def real_prompts(count: int) -> list[list[dict[str, str]]]:
     """Messages of `count` prompts: from $TIDE_WORKLOADS over several domains, else from the project's generator."""
-    folder = Path(os.environ.get("TIDE_WORKLOADS", Path(__file__).parents[3] / "shared" / "workloads"))
-    files = [folder / f"{domain}.jsonl" for domain in _DOMAINS]
+    files = [_workloads() / f"{domain}.jsonl" for domain in _DOMAINS]
     if not all(file.is_file() for file in files):
         return [prompt.openai() for prompt, _ in zip(generate(1), range(count), strict=False)]
     lines = [file.read_text().splitlines() for file in files]
     picked = [json.loads(lines[i % len(files)][i // len(files)]) for i in range(count)]
     return [record["messages"] for record in picked]
+
+
+def domain_prompts(domain: str, count: int) -> list[list[dict[str, str]]]:
+    """Messages of the first `count` prompts of a domain of $TIDE_WORKLOADS; skips the test where there is none."""
+    file = _workloads() / f"{domain}.jsonl"
+    if not file.is_file():
+        pytest.skip(f"needs {file.name} in TIDE_WORKLOADS")
+    return [json.loads(line)["messages"] for line in file.read_text().splitlines()[:count]]
+
+
+def _workloads() -> Path:
+    return Path(os.environ.get("TIDE_WORKLOADS", Path(__file__).parents[3] / "shared" / "workloads"))
 
 
 class Engine:
