@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tide_cli.engine.launch import STAND_INS, cpu_environment
@@ -25,6 +26,10 @@ for name in [
     and name not in ("TIDE_WORKLOADS", "TIDE_TEST_SAMPLES", "TIDE_TEST_ROUNDS", "TIDE_TEST_PICTURES")
 ]:
     del os.environ[name]  # the tests choose their own settings
+
+# a slow example on a busy machine is no fault
+settings.register_profile("tide", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tide")
 
 if not Path("/dev/nvidia0").exists():
     # before anything imports SGLang in this process
