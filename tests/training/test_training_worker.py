@@ -235,6 +235,22 @@ def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> Non
         Cycles(config, lambda event: None, lambda: None)
 
 
+def test_a_cycle_leaves_out_what_would_spoil_it_and_says_so_once(target: Target, config: TrainingConfig) -> None:
+    config = replace(config, cycle_seconds=0.3)
+    publish_day_zero(config)
+    made = target.samples(8)
+    made[3].aux[2] = float("nan")
+    made[5].tokens[1] = VOCABULARY
+    fill_spool(config, made)
+    events: list[Event] = []
+    cycles = Cycles(config, events.append, lambda: None)
+    ends = []
+    for _ in range(2):
+        cycles.run(served=0)
+        ends.append(events[-1]["reason"])
+    assert ["2 samples left out: " in reason for reason in ends] == [True, False]
+
+
 def with_an_imported_one(config: TrainingConfig, elsewhere: Path) -> None:
     """v0000 of the usual make, and v0001, the newest, with half as many tokens."""
     publish_day_zero(config)

@@ -120,6 +120,8 @@ class Cycles:
                 elif verdict.clearly_worse:
                     self._restart_from(served, served_tensors)
                     reason += "; going back to the served draft"
+            if left_out := self._material.left_out():
+                reason += f"; {left_out}"
         except Cancelled:
             pass
         self.save()

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from tide_cli.printable import many
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, StoredSample, erase_kept
@@ -19,6 +20,7 @@ from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.target_weights import read_config
 
 # A pass goes over at most this many of the newest samples: older traffic is the reservoir's business.
 _NEWEST = 256
@@ -30,6 +32,9 @@ class Material:
     def __init__(self, config: TrainingConfig) -> None:
         self._config = config
         self._reservoir = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
+        self._vocab_size: int = read_config(config.target)["vocab_size"]
+        self._unusable: set[tuple[int, int]] = set()  # ids and checksums
+        self._untold = 0  # of these
         self._offered: set[int] = set()
         self._trained: list[SampleInfo] = []  # not yet counted on the disk
         self._spool: SpoolReader | None = None
@@ -39,7 +44,7 @@ class Material:
         fresh, old = self._training()
         return (
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in fresh],
-            [Ref(kept.info.tokens, kept.read) for kept in old],
+            [Ref(kept.info.tokens, lambda kept=kept: self._usable(kept.read())) for kept in old],
         )
 
     def token_counts(self, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,8 +62,14 @@ class Material:
         old = [kept for kept in self._reservoir.samples() if kept.info.split == "held_out" and kept.info.id not in ids]
         return (
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
-            [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
+            [Ref(kept.info.tokens, lambda kept=kept: self._usable(kept.read())) for kept in old[:count]],
         )
+
+    def left_out(self) -> str:
+        """In words, what was found unusable since the last call; "" where nothing was."""
+        found, self._untold = self._untold, 0
+        why = "states that are not finite, or tokens that the target has not"
+        return f"{many(found, 'sample')} left out: {why}" if found else ""
 
     def _training(self) -> tuple[list[SampleInfo], list[StoredSample]]:
         self._forget_expired()
@@ -97,7 +108,7 @@ class Material:
 
     def _read(self, info: SampleInfo) -> Sample | None:
         assert self._spool is not None  # `info` came from it
-        sample = self._spool.read(info)
+        sample = self._usable(self._spool.read(info))
         if sample is not None and info.id not in self._offered:
             self._offered.add(info.id)
             if self._reservoir.offer(sample) and not self._spool.holds(info):
@@ -106,6 +117,15 @@ class Material:
                 with suppress(OSError):
                     erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda *one: one == (info.id, info.created))
         return sample
+
+    def _usable(self, sample: Sample | None) -> Sample | None:
+        """The sample, None where nothing can be learned from it: one value that is not finite spoils all weights."""
+        if sample is None or sample.is_usable(self._vocab_size):
+            return sample
+        key = (sample.info.id, sample.info.checksum)
+        self._untold += key not in self._unusable
+        self._unusable.add(key)
+        return None
 
 
 def _counted(samples: Iterable[np.ndarray | None], vocab_size: int) -> np.ndarray:
