@@ -89,6 +89,32 @@ def test_old_samples_expire_with_the_spools(config: TrainingConfig, monkeypatch)
     assert not list((config.spool / "reservoir").iterdir())
 
 
+def test_a_start_erases_what_has_expired_meanwhile(config: TrainingConfig, monkeypatch) -> None:
+    store(config, 3)
+    assert all(ref.read() for ref in Material(config).training()[0])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    Material(replace(config, retention_hours=1.0))
+    assert not list((config.spool / "reservoir").iterdir())
+
+
+def test_old_samples_stay_when_ids_begin_anew(config: TrainingConfig) -> None:
+    for held_out in (0.0, 1.0):
+        store(config, 2, held_out=held_out)
+    material = Material(config)
+    assert all(ref.read() for refs in (material.training()[0], material.held_out()[0]) for ref in refs)
+    for path in config.spool.iterdir():  # for a ring of another size
+        if path.is_file():
+            path.unlink()
+    for held_out in (0.0, 1.0):
+        store(config, 3, held_out=held_out)
+    material = Material(config)
+    for fresh, old in (material.training(), material.held_out()):
+        assert (len(fresh), len(old)) == (3, 2)
+        assert all(ref.read() for ref in fresh)
+    assert [len(old) for _, old in (material.training(), material.held_out())] == [2, 2]
+
+
 @pytest.mark.parametrize(("first", "value"), [(0, float("nan")), (0, float("-inf")), (VOCABULARY, 0.0), (-1, 0.0)])
 def test_a_sample_that_would_spoil_the_draft_is_left_out(config: TrainingConfig, first: int, value: float) -> None:
     for held_out in (0.0, 1.0):
