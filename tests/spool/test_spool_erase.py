@@ -145,6 +145,24 @@ def test_old_samples_expire_and_are_wiped(open_writer, open_reader, folder, monk
     assert reader.samples() == []
 
 
+def test_the_reservoirs_copies_expire_without_a_trainer(
+    open_writer, open_reader, folder, monkeypatch: pytest.MonkeyPatch
+):
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    writer, reservoir = open_writer(pages=40, retention_seconds=100.0), Reservoir(folder / "reservoir", 2**20, seed=0)
+    for text in (SECRET, [1, 2, 3, 4]):
+        talk(writer, text)
+        now += 60
+    reader = open_reader()
+    for info in reader.samples():
+        reservoir.offer(reader.read(info))
+    writer.expire()
+    writer.close()
+    assert [entry.info.id for entry in reservoir.samples()] == [2]
+    assert not traces(folder / "reservoir", SECRET)
+
+
 def test_request_and_answer(tmp_path: Path):
     for which in (Which(everything=True), Which(ids=(3, 5)), Which(before=12.5)):
         number = ask(tmp_path, which)

@@ -332,6 +332,8 @@ def rewrite(exported: Path, change: Callable[[dict], object]) -> None:
         (lambda t: t.update(loss_mask=1 - t["loss_mask"]), "cannot be right"),
         (lambda t: t.update(hidden_state=t["hidden_state"].to("meta")), "not stored value by value"),
         (lambda t: t.update(aux_hidden_state=t["aux_hidden_state"].to_sparse()), "not stored value by value"),
+        (lambda t: t["aux_hidden_state"][0, 2].fill_(float("nan")), "aux_hidden_state has values that are not finite"),
+        (lambda t: t["hidden_state"][0, -1, -1].fill_(float("inf")), "hidden_state has values that are not finite"),
     ],
 )
 def test_a_wrong_tensor_is_refused_before_anything_is_written(exported, tmp_path, change, words: str):

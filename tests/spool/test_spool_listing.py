@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_a_damaged_file_of_counts_is_made_anew(reader: SpoolReader, folder, cont
     assert [info.times_trained for info in reader.samples(newest=1)] == [0]
     count_trained(folder, reader.samples(newest=1), oldest_id=1)
     assert [info.times_trained for info in reader.samples(newest=1)] == [1]
+
+
+def test_counts_of_another_kind_are_made_anew(reader: SpoolReader, folder):
+    with closing(sqlite3.connect(folder / TRAINED_FILE)) as other, other:
+        other.execute("create table trained (id integer primary key, times integer)")
+    for times in (1, 2):
+        count_trained(folder, reader.samples(newest=1), oldest_id=1)
+        assert [info.times_trained for info in reader.samples(newest=1)] == [times]
 
 
 def test_writing_listing_and_erasing_need_no_torch():

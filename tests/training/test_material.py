@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
 import torch
+from tiny_target import VOCABULARY
 
 from tide_cli.spool.erase import Which, erase_offline
 from tide_cli.spool.layout import RowLayout
@@ -16,11 +18,15 @@ from tide_cli.training.config import TrainingConfig
 from tide_cli.training.material import Material
 
 
-def store(config: TrainingConfig, count: int) -> None:
+def store(config: TrainingConfig, count: int, *, first: int = 0, value: float = 0.0, held_out: float = 0) -> None:
+    """Samples that begin with the tokens first, first + 1, …; value: in one place of the states of the first."""
     layout = RowLayout(hidden_size=8, target="tiny")
-    writer = SpoolWriter.open(config.spool, layout, 2**20, run="r", max_sample_tokens=64, held_out_share=0)
-    for number in range(count):
-        writer.put_rows("r", 0, torch.randn(9, 24), torch.randn(9, 8))
+    writer = SpoolWriter.open(config.spool, layout, 2**20, run="r", max_sample_tokens=64, held_out_share=held_out)
+    for number in range(first, first + count):
+        aux, final = torch.randn(9, 24), torch.randn(9, 8)
+        if number == first:
+            aux[3, 5] = value
+        writer.put_rows("r", 0, aux, final)
         tokens = [number, *range(9)]
         writer.finish("r", tokens, 3, draft_version=0, verify_steps=1, accepted_tokens=0)
     writer.close()
@@ -81,3 +87,60 @@ def test_old_samples_expire_with_the_spools(config: TrainingConfig, monkeypatch)
     _, old = material.training()
     assert old == []
     assert not list((config.spool / "reservoir").iterdir())
+
+
+def test_a_start_erases_what_has_expired_meanwhile(config: TrainingConfig, monkeypatch) -> None:
+    store(config, 3)
+    assert all(ref.read() for ref in Material(config).training()[0])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    Material(replace(config, retention_hours=1.0))
+    assert not list((config.spool / "reservoir").iterdir())
+
+
+def test_old_samples_stay_when_ids_begin_anew(config: TrainingConfig) -> None:
+    for held_out in (0.0, 1.0):
+        store(config, 2, held_out=held_out)
+    material = Material(config)
+    assert all(ref.read() for refs in (material.training()[0], material.held_out()[0]) for ref in refs)
+    for path in config.spool.iterdir():  # for a ring of another size
+        if path.is_file():
+            path.unlink()
+    for held_out in (0.0, 1.0):
+        store(config, 3, held_out=held_out)
+    material = Material(config)
+    for fresh, old in (material.training(), material.held_out()):
+        assert (len(fresh), len(old)) == (3, 2)
+        assert all(ref.read() for ref in fresh)
+    assert [len(old) for _, old in (material.training(), material.held_out())] == [2, 2]
+
+
+@pytest.mark.parametrize(("first", "value"), [(0, float("nan")), (0, float("-inf")), (VOCABULARY, 0.0), (-1, 0.0)])
+def test_a_sample_that_would_spoil_the_draft_is_left_out(config: TrainingConfig, first: int, value: float) -> None:
+    for held_out in (0.0, 1.0):
+        store(config, 1, first=first, value=value, held_out=held_out)
+        store(config, 2, held_out=held_out)
+    material = Material(config)
+    for refs in (material.training()[0], material.held_out()[0]):
+        read = [ref.read() for ref in refs]
+        assert sorted(sample.tokens[0].item() for sample in read if sample is not None) == [0, 1]
+        assert [ref.read() is None for ref in refs] == [sample is None for sample in read]
+    assert len([ref for ref in material.newest(6) if ref.read() is None]) == 2
+    assert material.left_out().startswith("2 samples left out: ")
+    assert material.left_out() == ""
+    kept = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
+    assert sorted(one.read().tokens[0].item() for one in kept.samples()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("held_out", [0.0, 1.0])
+def test_an_old_sample_that_would_spoil_the_draft_is_left_out(config: TrainingConfig, held_out: float) -> None:
+    """Kept before it was looked at."""
+    store(config, 2, value=float("nan"), held_out=held_out)
+    reader = SpoolReader.open(config.spool)
+    kept = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
+    assert all(kept.offer(reader.read(info)) for info in reader.samples())
+    erase_offline(config.spool, Which(everything=True))
+    material = Material(config)
+    _, old = material.held_out() if held_out else material.training()
+    assert sorted(ref.read() is None for ref in old) == [False, True]
+    assert material.left_out().startswith("1 sample left out: ")

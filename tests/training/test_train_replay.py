@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tiny_target import Target, fill_spool, tiny_config
 
+from tide_cli.cli.train_replay import _run
 from tide_cli.errors import TideError
 from tide_cli.spool.erase import Which, erase_offline
 from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_kept
@@ -101,6 +102,18 @@ def test_a_cycle_comes_out_the_same_bit_for_bit(trained: TrainingConfig) -> None
     record.losses[-1] *= 1.01
     found = replay(trained, record, None, lambda done, total: None)
     assert (found["same"], found["identical"]) == (False, True)
+    record.losses[-1] = 0.0  # nothing in a batch counted
+    assert replay(trained, record, None, lambda done, total: None)["same"] is False
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [("import os; os.kill(os.getpid(), 9)", "memory enough"), ("raise ValueError('no')", "another cycle")],
+)
+def test_a_replay_without_a_result_says_what_may_help(code: str, remedy: str) -> None:
+    with pytest.raises(TideError, match="without a result") as caught:
+        _run([sys.executable, "-c", code], os.environ, lambda done, total: None)
+    assert remedy in caught.value.remedy
 
 
 def test_the_command(trained: TrainingConfig) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tiny_target import Target
 
 from tide_cli.drafts.tensors import check_vocabulary_map
@@ -84,6 +87,39 @@ def test_state_of_another_draft_or_a_damaged_one_is_refused(
     assert not load_state(config.state, trainer)
     assert read_progress(config.state) is None
     assert all(torch.equal(trainer.tensors()[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tensors: tensors["d2t"].add_(10**6),
+        lambda tensors: tensors["d2t"].sub_(400),
+        lambda tensors: tensors["d2t"].sub_(torch.arange(len(tensors["d2t"]))),  # all the same
+        lambda tensors: tensors["master.fc.weight"][3, 5].fill_(float("nan")),
+        lambda tensors: tensors["exp_avg.fc.weight"][3, 5].fill_(float("inf")),
+        lambda tensors: tensors.update({"master.fc.weight": tensors["master.fc.weight"].double()}),
+        lambda tensors: tensors.update(d2t=tensors["d2t"].float()),
+    ],
+)
+def test_state_with_values_that_cannot_be_is_refused(
+    target: Target, config: TrainingConfig, day_zero: Path, damage: Callable[[dict[str, torch.Tensor]], object]
+) -> None:
+    trainer = DraftTrainer(config, day_zero)
+    trainer.step(target.samples(2))
+    save_state(config.state, trainer, Progress(parent=0))
+    before, file = trainer.tensors(), config.state / "trainer.safetensors"
+    with safe_open(file, "pt") as opened:
+        tensors, metadata = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()  # noqa: SIM118
+    damage(tensors)
+    save_file(tensors, file, metadata=metadata)
+    assert not load_state(config.state, trainer)
+    assert all(torch.equal(trainer.tensors()[name], tensor) for name, tensor in before.items())
+
+
+def test_a_batch_of_hardly_any_rows_is_a_step(target: Target, config: TrainingConfig, day_zero: Path) -> None:
+    trainer = DraftTrainer(replace(config, ttt_length=7), day_zero)
+    for rows in (1, 2, 3):
+        assert trainer.step([target.sample(rows, [5], rows)]).tokens == rows
 
 
 def test_bfloat16_publication_keeps_fp32_masters(target: Target, config: TrainingConfig, day_zero: Path) -> None:

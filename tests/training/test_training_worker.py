@@ -23,7 +23,8 @@ from tide_cli.training import cycle
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
-from tide_cli.training.state import read_progress
+from tide_cli.training.record import CycleRecord, recorded, state_file
+from tide_cli.training.state import STATE_FILE, read_progress
 from tide_cli.training.trainer import DraftTrainer
 
 
@@ -169,6 +170,57 @@ def test_an_empty_store_is_an_error_with_a_remedy(config: TrainingConfig) -> Non
         Cycles(config, lambda event: None, lambda: None)
 
 
+def test_a_cycle_leaves_out_what_would_spoil_it_and_says_so_once(target: Target, config: TrainingConfig) -> None:
+    config = replace(config, cycle_seconds=0.3)
+    publish_day_zero(config)
+    made = target.samples(8)
+    made[3].aux[2] = float("nan")
+    made[5].tokens[1] = VOCABULARY
+    fill_spool(config, made)
+    events: list[Event] = []
+    cycles = Cycles(config, events.append, lambda: None)
+    ends = []
+    for _ in range(2):
+        cycles.run(served=0)
+        ends.append(events[-1]["reason"])
+    assert ["2 samples left out: " in reason for reason in ends] == [True, False]
+
+
+def test_a_damaged_version_is_left_out_of_a_comparison(target: Target, config: TrainingConfig, day_zero: Path) -> None:
+    store, events = DraftStore(config.drafts), list[Event]()
+    manifest = store.manifest(0)
+    fields = {name: getattr(manifest, name) for name in ("target", "target_revision", "vocab_map_hash")}
+    for _ in range(3):
+        store.publish(day_zero, parent=0, samples=0, tokens=0, gate=None, **fields)
+    (store.path(2) / "manifest.json").write_text("{")
+    fill_spool(config, target.samples(4))
+    cycles = Cycles(config, events.append, lambda: None)
+    assert cycles.choose(1, [0]) is None
+    assert [walked["version"] for walked in events[-1]["walked"]] == [0]
+    assert cycles.choose(1) is None
+    assert sorted(walked["version"] for walked in events[-1]["walked"]) == [0, 3]
+    with pytest.raises(TideError, match="damaged"):
+        cycles.choose(2)
+
+
+def test_cycles_are_numbered_on_after_the_state_was_lost(
+    target: Target, config: TrainingConfig, day_zero: Path
+) -> None:
+    config = replace(config, cycle_seconds=0.1)
+    fill_spool(config, target.samples(4))
+    Cycles(config, lambda event: None, lambda: None).run(served=0)
+    record = CycleRecord.read(config.state, 1)
+    for number in range(11, 31):
+        replace(record, cycle=number).write(config.state)
+    (config.state / STATE_FILE).unlink()
+    cycles = Cycles(config, lambda event: None, lambda: None)
+    for _ in range(2):
+        cycles.run(served=0)
+    assert recorded(config.state) == list(range(13, 33))
+    assert CycleRecord.read(config.state, 32).start == "state"
+    assert state_file(config.state, 32).exists()
+
+
 def with_an_imported_one(config: TrainingConfig, elsewhere: Path) -> None:
     """v0000 of the usual make, and v0001, the newest, with half as many tokens."""
     publish_day_zero(config)
@@ -199,6 +251,18 @@ def test_the_newest_version_may_be_an_imported_one_of_another_make(
     assert alive == [0]
     assert events[-1]["reason"] == "there is no sample to train on"
     assert cycles.trainer.tensors()["d2t"].shape == (config.draft_vocab_size,)
+
+
+def test_kept_versions_are_walked_where_the_served_one_is_of_another_make(
+    target: Target, config: TrainingConfig, tmp_path: Path
+) -> None:
+    with_an_imported_one(config, tmp_path / "elsewhere")
+    fill_spool(config, target.samples(4))
+    events: list[Event] = []
+    cycles = Cycles(config, events.append, lambda: None)
+    for served in (0, 1, 0):
+        assert cycles.choose(served) is None
+        assert (events[-1]["served"], events[-1]["walked"]) == (served, [])  # the other one does not fit the engine
 
 
 def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(

@@ -175,7 +175,7 @@ class TrainContest:
 
     def _specforge_draft(self) -> Path:
         """What SpecForge's last run has saved: exported by its own command, taken up as `tide drafts import` does."""
-        from tide_cli.drafts.checks import REMEDY, publish_foreign
+        from tide_cli.drafts.checks import publish_foreign
 
         folder, shape = self._scratch / "specforge-draft", self._first / "config.json"
         arguments = ["export", "--to", "sglang", "--checkpoint", str(self._run_folder), "--draft-config", str(shape)]
@@ -188,7 +188,7 @@ class TrainContest:
             target=self._config.target_name,
             target_revision=self._config.target_revision,
             target_config=config,
-            remedy=REMEDY,
+            remedy="the versions of `specforge` and TIDE may not belong together: `tide doctor`",
             beside=config,
         )
         return store.path(version)

@@ -75,7 +75,7 @@ def _run(argv: list[str], environment: Mapping[str, str], tick: Callable[[float,
     with TemporaryFile("w+") as log, os.fdopen(reading, encoding="utf-8") as events:
         with subprocess.Popen(
             argv, env=environment, pass_fds=[writing], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        ):
+        ) as process:
             os.close(writing)
             for line in events:
                 event = text.loads(line)
@@ -87,7 +87,9 @@ def _run(argv: list[str], environment: Mapping[str, str], tick: Callable[[float,
                 tick(event["step"], event["steps"])
         log.seek(0)
         last = (log.read().strip().splitlines() or ["it said nothing"])[-1]
-    raise TideError("the replay ended without a result", why=last, remedy="see whether there is memory enough")
+    # one that is short of memory is killed, and an exception has said what is wrong
+    remedy = "see whether there is memory enough" if process.returncode < 0 else "replay another cycle"
+    raise TideError("the replay ended without a result", why=last, remedy=remedy)
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -75,14 +75,22 @@ def vocabulary_ids(d2t: Tensor) -> Tensor:
 
 def check_vocabulary_map(d2t: Tensor, t2d: Tensor) -> None:
     """Refuses a map whose ids do not ascend below len(t2d), or of which t2d [V] does not mark every one. TideError."""
-    why = f"d2t must map its {len(d2t)} tokens to ascending ids below {len(t2d)}"
+    check_vocabulary_ids(d2t, len(t2d))
+    if not torch.equal(t2d.bool().nonzero().flatten(), vocabulary_ids(d2t)):
+        raise _wrong_map("t2d must mark the tokens that d2t maps to, and no others")
+
+
+def check_vocabulary_ids(d2t: Tensor, vocab_size: int) -> None:
+    """Refuses a map whose ids do not ascend below the target's `vocab_size`. TideError."""
     if not d2t.is_floating_point():
         ids = vocabulary_ids(d2t)
-        if ids[0] >= 0 and ids[-1] < len(t2d) and bool((ids.diff() > 0).all()):
-            if torch.equal(t2d.bool().nonzero().flatten(), ids):
-                return
-            why = "t2d must mark the tokens that d2t maps to, and no others"
-    raise TideError("its vocabulary map is wrong", why=why, remedy="serve another version")
+        if ids[0] >= 0 and ids[-1] < vocab_size and bool((ids.diff() > 0).all()):
+            return
+    raise _wrong_map(f"d2t must map its {len(d2t)} tokens to ascending ids below {vocab_size}")
+
+
+def _wrong_map(why: str) -> TideError:
+    return TideError("its vocabulary map is wrong", why=why, remedy="serve another version")
 
 
 def vocab_map_hash(d2t: Tensor) -> str:

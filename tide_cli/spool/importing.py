@@ -24,7 +24,7 @@ from tide_cli.spool.figures import read_ring
 from tide_cli.spool.index import LATEST, SpoolIndex
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
 from tide_cli.spool.ring import RING_FILE
-from tide_cli.spool.samples import SampleInfo
+from tide_cli.spool.samples import SampleInfo, is_finite
 from tide_cli.spool.upkeep import Tick
 from tide_cli.spool.writer import SpoolWriter
 
@@ -229,6 +229,8 @@ def _read(sample: ExportedSample, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
                 raise ValueError(f"{name} is {tuple(found.shape)} {found.dtype}, not {shape} {dtype}")
             if found.layout is not torch.strided or found.device.type != "cpu":
                 raise ValueError(f"{name} is not stored value by value")
+            if dtype.is_floating_point and not is_finite(found):
+                raise ValueError(f"{name} has values that are not finite")
         ids = tensors["input_ids"]
         generated = torch.arange(info.tokens) + info.prefix_missing >= info.prompt_tokens
         if ids.min() < 0 or ids.max() >= 2**31 or not torch.equal(tensors["loss_mask"].bool(), generated):

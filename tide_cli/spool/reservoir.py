@@ -13,9 +13,10 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from bisect import insort
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,6 +201,13 @@ def erase_kept(folder: Path, chosen: Callable[[int, float], bool]) -> int:
             nameless.unlink()
             erased += 1
     return erased
+
+
+def erase_expired(folder: Path, seconds: float) -> None:
+    """Erases what was created longer ago than this; what cannot be erased now is left to the next call. No torch."""
+    limit = time.time() - seconds
+    with suppress(OSError):
+        erase_kept(folder, lambda _, created: created < limit)
 
 
 @contextmanager

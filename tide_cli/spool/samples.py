@@ -64,6 +64,19 @@ class Sample:
     aux: Tensor
     final: Tensor
 
+    def is_usable(self, vocab_size: int) -> bool:
+        """Whether a draft of a target with `vocab_size` tokens can be trained on it or judged by it."""
+        known = bool(self.tokens.min() >= 0) and bool(self.tokens.max() < vocab_size)
+        return known and is_finite(self.aux) and is_finite(self.final)
+
+
+def is_finite(states: Tensor) -> bool:
+    """Whether none of at least one value is NaN or infinite."""
+    import torch  # most of what needs this module needs none
+
+    # Least and greatest pass NaN on. Asking each value takes twenty times as long and more.
+    return bool(torch.isfinite(torch.stack(states.aminmax())).all())
+
 
 def domain_label(given: object) -> str:
     """What a client gave as its label, as it is stored: printable, at most DOMAIN_BYTES of UTF-8; "" for none."""

@@ -26,7 +26,10 @@ from tide_cli.spool.samples import SampleInfo, split_of
 
 
 class Sealer:
-    """Finishes requests of one ring and keeps the ledger in step; what makes no sample is counted there."""
+    """Finishes requests of one ring and keeps the ledger in step; what makes no sample is counted there.
+
+    retention: age in seconds at which samples are given up; None: none.
+    """
 
     def __init__(
         self,
@@ -39,12 +42,7 @@ class Sealer:
         retention_seconds: float | None,
     ) -> None:
         self._ring, self._builder, self._finished, self._ledger = ring, builder, finished, ledger
-        self._run, self._held_out_share, self._retention = run, held_out_share, retention_seconds
-
-    @property
-    def retains(self) -> bool:
-        """Whether samples have an age at which they are given up."""
-        return self._retention is not None
+        self._run, self._held_out_share, self.retention = run, held_out_share, retention_seconds
 
     def finish(
         self,
@@ -75,8 +73,8 @@ class Sealer:
 
     def give_up_expired(self) -> None:
         """Gives up the samples that are older than they may be."""
-        if self._retention is not None:
-            self._finished.give_up_before(time.time() - self._retention)
+        if self.retention is not None:
+            self._finished.give_up_before(time.time() - self.retention)
 
     def commit(self, added: Sequence[SampleInfo] = ()) -> bool:
         """Brings the index up to date; what fails now (a full disk) is tried again with the next request's end."""

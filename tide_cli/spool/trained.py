@@ -25,14 +25,15 @@ _COUNT = """
 def count_trained(folder: Path, infos: Iterable[SampleInfo], oldest_id: int) -> None:
     """One more time for each of `infos` (a sample may come more than once); forgets ids below `oldest_id`.
 
-    A file that is no database is made anew. sqlite3.Error, OSError where it cannot be written.
+    A file that is no database, or another one, is made anew. sqlite3.Error, OSError where it cannot be written.
     """
     path = folder / TRAINED_FILE
     rows = [(info.id, info.created) for info in infos]
     try:
         _count(path, rows, oldest_id)
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):  # the disk or a lock, not the contents
+        of_the_statement = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR  # the table has other columns
+        if isinstance(error, sqlite3.OperationalError) and not of_the_statement:  # the disk or a lock
             raise
         path.unlink(missing_ok=True)
         _count(path, rows, oldest_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from tide_cli.spool.finished import Finished
 from tide_cli.spool.folder import open_ring, unusable
 from tide_cli.spool.layout import PAGE_ENTRY, RowLayout
 from tide_cli.spool.ledger import Ledger
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, erase_expired
 from tide_cli.spool.ring import Ring, row_sums, row_words
 from tide_cli.spool.running import Builder, Part, Request, RingFull
 from tide_cli.spool.samples import SampleInfo
@@ -44,14 +46,22 @@ class SpoolWriter:
     """
 
     def __init__(
-        self, ring: Ring, lock: int, ledger: Ledger, finished: Finished, builder: Builder, sealer: Sealer
+        self,
+        folder: Path,
+        ring: Ring,
+        lock: int,
+        ledger: Ledger,
+        finished: Finished,
+        builder: Builder,
+        sealer: Sealer,
     ) -> None:
-        self._ring = ring
+        self._folder, self._ring = folder, ring
         self._lock: int | None = lock
         self._ledger, self._finished, self._builder, self._sealer = ledger, finished, builder, sealer
         self._pages = finished.pages
         self._running: dict[str, Request] = {}
         self._swept = -math.inf
+        self._forgetting: threading.Thread | None = None
         self._refused: set[str] = set()
 
     @classmethod
@@ -87,7 +97,7 @@ class SpoolWriter:
             finished = Finished(ring, samples)
             builder = Builder(ring, finished.pages, max_sample_tokens)
             sealer = Sealer(ring, builder, finished, ledger, run, held_out_share, retention_seconds)
-            return cls(ring, lock, ledger, finished, builder, sealer)
+            return cls(folder, ring, lock, ledger, finished, builder, sealer)
         except BaseException as error:
             os.close(lock)
             if isinstance(error, OSError | sqlite3.Error):
@@ -249,9 +259,14 @@ class SpoolWriter:
 
     def expire(self) -> None:
         """Gives up the samples that are older than they may be; `wipe` overwrites what they leave, and what aborted
-        and killed requests have left."""
+        and killed requests have left. The reservoir's copies are erased meanwhile: a trainer may be idle, or off."""
         self._sealer.give_up_expired()
-        if self._sealer.retains and time.monotonic() >= self._swept + _SWEEP_EVERY:
+        if self._sealer.retention is not None and not (self._forgetting and self._forgetting.is_alive()):
+            old = (self._folder / RESERVOIR_FOLDER, self._sealer.retention)
+            # on a thread of its own: it waits for the disk, and for a trainer that writes
+            self._forgetting = threading.Thread(target=erase_expired, args=old, name="tide-expiry", daemon=True)
+            self._forgetting.start()
+        if self._sealer.retention is not None and time.monotonic() >= self._swept + _SWEEP_EVERY:
             self._pages.doom_leavings()
             self._clear_running()
             self._swept = time.monotonic()
@@ -262,6 +277,8 @@ class SpoolWriter:
         """Writes the counters and lets the folder go; requests that still run are forgotten."""
         if self._lock is None:
             return
+        if self._forgetting:
+            self._forgetting.join()
         self._sealer.commit()
         self._ledger.close()
         del self._pages, self._builder, self._finished, self._sealer

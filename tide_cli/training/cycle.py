@@ -37,7 +37,7 @@ from tide_cli.training.day_zero import special_tokens
 from tide_cli.training.judge import choose as judge_pool
 from tide_cli.training.judge import held_out, judge, rounded
 from tide_cli.training.material import Material
-from tide_cli.training.record import CycleRecord, keep_state, keys
+from tide_cli.training.record import CycleRecord, keep_state, keys, numbered
 from tide_cli.training.state import STATE_FILE, Progress, load_state, read_progress, save_state
 from tide_cli.training.team import Alone, Taken, Team
 from tide_cli.training.trainer import DraftTrainer
@@ -81,7 +81,9 @@ class Cycles:
         self._trainer: DraftTrainer | None = DraftTrainer(config, draft)
         self.team.meet()
         resumed = saved is not None and saved.parent == start and load_state(config.state, self.trainer)
-        self.progress = saved if saved and resumed else Progress(parent=start, cycle=saved.cycle if saved else 0)
+        self.progress = saved if saved and resumed else Progress(parent=start)
+        # those that were numbered before the state was lost stay the older ones
+        self.progress.cycle = max(saved.cycle if saved else 0, *numbered(config.state), 0)
         self._diverged = False  # the weights in training are spoilt
         self._coverage: float | None = None  # of the vocabulary in training, over the recent tokens
         self._saved = resumed  # the state on the disk is that of the trainer
@@ -124,6 +126,8 @@ class Cycles:
                 elif verdict.clearly_worse:
                     self._restart_from(served, served_tensors)
                     reason += "; going back to the served draft"
+            if left_out := self._material.left_out():
+                reason += f"; {left_out}"
         except Cancelled:
             pass
         self.save()
@@ -142,6 +146,8 @@ class Cycles:
         version, reason, walked = None, "cancelled", []
         try:
             drafts = self._drafts(served, among)
+            if not self._is_of_this_make(drafts[served]):
+                self._restart_from(served, drafts[served])
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
             walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
@@ -155,11 +161,13 @@ class Cycles:
 
         Those that are marked bad, and what the engine would refuse, are left out.
         """
-        manifests = {version: self._store.manifest(version) for version in self._store.versions()}
-        kept = [Kept(version, manifest.parent, {}) for version, manifest in manifests.items()]
         drafts = {served: self._tensors(served)}
         expected = draft_kinds(drafts[served])
         if among is None:
+            kept = []
+            for version in self._store.versions():
+                with suppress(TideError):
+                    kept.append(Kept(version, self._store.manifest(version).parent, {}))
             among = walk_order(kept, served, _POOL, self._store.marks().bad).versions
         for version in among:
             with suppress(TideError):
@@ -222,15 +230,20 @@ class Cycles:
         return read_draft(self._store.path(version))
 
     def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
-        masters = self._trainer.masters() if self._trainer else {}
-        if masters and all(tensors[name].shape == m.shape for name, m in masters.items() if name in tensors):
+        if self._is_of_this_make(tensors):
             self.trainer.restart_from(tensors)
         else:  # one of them was imported, and has another vocabulary or layer
-            self._trainer, masters = None, {}  # gone before the other is made: there may not be room for both
+            self._trainer = None  # gone before the other is made: there may not be room for both
             gc.collect()
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
         _ = self.trainer  # made now, and not in the middle of a cycle
+
+    def _is_of_this_make(self, tensors: dict[str, Any]) -> bool:
+        """Whether there is a trainer, and it could hold a draft of these tensors."""
+        masters = self._trainer.masters() if self._trainer else {}
+        alike = all(tensors[name].shape == m.shape for name, m in masters.items() if name in tensors)
+        return bool(masters) and alike
 
     def _train(self, started: float, record: CycleRecord) -> bool:
         """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""

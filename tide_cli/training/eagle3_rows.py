@@ -16,6 +16,11 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 
+def _moved(rows: Tensor, count: int) -> Tensor:
+    """[B, T], each row's value that of the row `count` further on; zeros where there is none."""
+    return F.pad(rows[:, count:], (0, min(count, rows.shape[1])))
+
+
 class _SoftCrossEntropy(torch.autograd.Function):
     """-sum(p · log softmax(logits)) over [N, V] rows; p sums to one in each, so that the gradient is softmax - p."""
 
@@ -79,8 +84,8 @@ class GeneratedRowsEagle3(OnlineEagle3Model):
                 past_key_values=key_values,
                 use_cache=True,
             )
-            here = F.pad(counts[:, depth:], (0, depth))  # row t is judged by what row t + depth predicts
-            picked = F.pad(teacher_row[:, depth:], (0, depth))[here]
+            here = _moved(counts, depth)  # row t is judged by what row t + depth predicts
+            picked = _moved(teacher_row, depth)[here]
             logits = draft.compute_logits(hidden[here])
             losses.append(_SoftCrossEntropy.apply(logits, teacher[picked]) / (batch * length))
             with torch.no_grad():
@@ -88,7 +93,7 @@ class GeneratedRowsEagle3(OnlineEagle3Model):
                 rows.append(here.sum().float().clamp_min(1))
                 accuracies.append(hits[-1] / rows[-1])
                 rates.append(accuracies[-1])
-            ids = F.pad(ids[:, 1:], (0, 1))
+            ids = _moved(ids, 1)
         sums = [loss.detach() for loss in losses]
         return losses, rates, accuracies, hits, rows, sums, [torch.ones_like(loss) for loss in sums]
 
@@ -102,8 +107,8 @@ class GeneratedRowsEagle3(OnlineEagle3Model):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rows that count [B, T], teacher over the draft's vocabulary [N, D], index into it [B, T], wanted ids [N]."""
         draft = self.draft_model
-        following = F.pad(ids[:, 1:], (0, 1))
-        stored = F.pad(attention[:, 2:], (0, 2)).bool()  # the token two places on is in the sample
+        following = _moved(ids, 1)
+        stored = _moved(attention, 2).bool()  # the token two places on is in the sample
         counts = loss_mask.squeeze(-1).bool() & stored & draft.t2d[following]
         index = torch.zeros_like(ids)
         index[counts] = torch.arange(int(counts.sum()), device=ids.device)

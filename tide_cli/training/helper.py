@@ -14,7 +14,7 @@ import torch
 from tide_cli.errors import TideError
 from tide_cli.spool.reader import SpoolReader
 from tide_cli.spool.reservoir import StoredSample
-from tide_cli.spool.samples import Sample
+from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.training.exchange import (
     READY,
     Apply,
@@ -32,6 +32,7 @@ from tide_cli.training.exchange import (
 )
 from tide_cli.training.material import Source
 from tide_cli.training.state import take_state
+from tide_cli.training.target_weights import read_config
 from tide_cli.training.trainer import NO_GRADIENT, DraftTrainer
 
 
@@ -59,6 +60,7 @@ class _Helper:
         if begin.config.device == "cuda":
             torch.cuda.set_device(self._config.device)
         self._trainer = DraftTrainer(self._config, begin.draft)
+        self._vocab_size: int = read_config(self._config.target)["vocab_size"]
         self._spool: SpoolReader | None = None
         worker.send(READY)
         join(begin.config, rank, begin.store)
@@ -92,8 +94,10 @@ class _Helper:
         return Part([sample is not None for sample in found], gradient)
 
     def _read(self, source: Source) -> Sample | None:
-        if isinstance(source, StoredSample):
-            return source.read()
+        sample = source.read() if isinstance(source, StoredSample) else self._from_ring(source)
+        return sample if sample is not None and sample.is_usable(self._vocab_size) else None
+
+    def _from_ring(self, info: SampleInfo) -> Sample | None:
         if self._spool is None:
             self._spool = SpoolReader.open(self._config.spool)
-        return self._spool.read(source)
+        return self._spool.read(info)

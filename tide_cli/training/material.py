@@ -6,19 +6,20 @@ The reservoir is fed here, with every sample that is read anyway, so that nothin
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
 
+from tide_cli.printable import many
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, StoredSample, erase_kept
+from tide_cli.spool.reservoir import RESERVOIR_FOLDER, Reservoir, StoredSample, erase_expired, erase_kept
 from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
+from tide_cli.training.target_weights import read_config
 
 Source = SampleInfo | StoredSample  # in the ring, in the reservoir
 
@@ -31,7 +32,11 @@ class Material:
 
     def __init__(self, config: TrainingConfig) -> None:
         self._config = config
+        self._forget_expired()
         self._reservoir = Reservoir(config.spool / RESERVOIR_FOLDER, config.reservoir_size, config.seed)
+        self._vocab_size: int = read_config(config.target)["vocab_size"]
+        self._unusable: set[tuple[int, int]] = set()
+        self._untold = 0  # of these
         self._offered: set[int] = set()
         self._trained: list[SampleInfo] = []  # not yet counted on the disk
         self._spool: SpoolReader | None = None
@@ -41,7 +46,7 @@ class Material:
         fresh, old = self._training()
         return (
             [Ref(info.tokens, lambda info=info: self._read(info), info) for info in fresh],
-            [Ref(kept.info.tokens, kept.read, kept) for kept in old],
+            [Ref(kept.info.tokens, lambda kept=kept: self._usable(kept.read()), kept) for kept in old],
         )
 
     def token_counts(self, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,24 +60,31 @@ class Material:
         """(newest, old) samples that no draft was trained on, at most `gate_samples` of each."""
         count = self._config.gate_samples
         newest = self._listed("held_out", count)
-        ids = {info.id for info in newest}
-        old = [kept for kept in self._reservoir.samples() if kept.info.split == "held_out" and kept.info.id not in ids]
+        old = self._old("held_out", newest)
         return (
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
-            [Ref(kept.info.tokens, kept.read) for kept in old[:count]],
+            [Ref(kept.info.tokens, lambda kept=kept: self._usable(kept.read())) for kept in old[:count]],
         )
+
+    def left_out(self) -> str:
+        """In words, what was found unusable since the last call; "" where nothing was."""
+        found, self._untold = self._untold, 0
+        why = "states that are not finite, or tokens that the target has not"
+        return f"{many(found, 'sample')} left out: {why}" if found else ""
 
     def _training(self) -> tuple[list[SampleInfo], list[StoredSample]]:
         self._forget_expired()
         fresh = self._listed("train", _NEWEST)
-        ids = {info.id for info in fresh}
-        return fresh, [k for k in self._reservoir.samples() if k.info.split == "train" and k.info.id not in ids]
+        return fresh, self._old("train", fresh)
+
+    def _old(self, split: str, fresh: list[SampleInfo]) -> list[StoredSample]:
+        """What the reservoir has besides `fresh`."""
+        keys = {_key(info) for info in fresh}
+        return [one for one in self._reservoir.samples() if one.info.split == split and _key(one.info) not in keys]
 
     def _forget_expired(self) -> None:
         if self._config.retention_hours is not None:
-            limit = time.time() - self._config.retention_hours * 3600
-            with suppress(OSError):  # tried again with the next pass
-                erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda _, created: created < limit)
+            erase_expired(self._config.spool / RESERVOIR_FOLDER, self._config.retention_hours * 3600)
 
     def offer(self, refs: Iterable[Ref]) -> None:
         """Reads those that the reservoir was not offered yet: of samples that other processes train on."""
@@ -105,7 +117,7 @@ class Material:
 
     def _read(self, info: SampleInfo) -> Sample | None:
         assert self._spool is not None  # `info` came from it
-        sample = self._spool.read(info)
+        sample = self._usable(self._spool.read(info))
         if sample is not None and info.id not in self._offered:
             self._offered.add(info.id)
             if self._reservoir.offer(sample) and not self._spool.holds(info):
@@ -114,6 +126,19 @@ class Material:
                 with suppress(OSError):
                     erase_kept(self._config.spool / RESERVOIR_FOLDER, lambda *one: one == (info.id, info.created))
         return sample
+
+    def _usable(self, sample: Sample | None) -> Sample | None:
+        """The sample, None where nothing can be learned from it: one value that is not finite spoils all weights."""
+        if sample is None or sample.is_usable(self._vocab_size):
+            return sample
+        self._untold += _key(sample.info) not in self._unusable
+        self._unusable.add(_key(sample.info))
+        return None
+
+
+def _key(info: SampleInfo) -> tuple[int, int]:
+    """What names a sample: ids begin anew in a new spool."""
+    return info.id, info.checksum
 
 
 def _counted(samples: Iterable[np.ndarray | None], vocab_size: int) -> np.ndarray:

@@ -93,7 +93,12 @@ class CycleRecord:
 
 def recorded(folder: Path) -> list[int]:
     """Numbers of the recorded cycles, ascending."""
-    return sorted(int(path.stem) for path in (folder / CYCLES_FOLDER).glob("*.json") if path.stem.isdecimal())
+    return numbered(folder, "*.json")
+
+
+def numbered(folder: Path, names: str = "*") -> list[int]:
+    """Numbers of the cycles of which there are files of these names, ascending."""
+    return sorted(int(path.stem) for path in (folder / CYCLES_FOLDER).glob(names) if path.stem.isdecimal())
 
 
 def keys(samples: Iterable[SampleInfo]) -> list[Key]:

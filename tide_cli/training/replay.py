@@ -32,6 +32,7 @@ from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.worker import Events
 
 _SAME = 1e-3  # largest relative difference of a loss that rounding on another machine explains
+_LEAST = 1e-6  # a smaller loss is none: nothing in the batch counted
 
 
 def run(folders: dict[str, Path], cycle: int, seed: int | None, descriptor: int) -> int:
@@ -86,7 +87,8 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
             seeded = config if seed is None else replace(config, seed=seed)
             decision = judge(seeded, trainer, newest, old, served, lambda: None).decision
             gate = rounded(decision) | {"passed": decision.passed}
-    difference = max(abs(now - then) / abs(then) for now, then in zip(losses, record.losses, strict=True))
+    pairs = zip(losses, record.losses, strict=True)
+    difference = max(abs(now - then) / max(abs(then), _LEAST) for now, then in pairs)
     verdicts = [None if found is None else found["passed"] for found in (gate, record.gate)]
     return {
         "cycle": record.cycle,

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tide_cli.drafts.tensors import check_draft, check_vocabulary_ids, draft_kinds
 from tide_cli.errors import TideError
 from tide_cli.json_files import checked, json_object
 from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
@@ -97,9 +98,12 @@ def load_state_file(path: Path, trainer: DraftTrainer) -> bool:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return False
     kinds = ("master", *_MOMENTS) if steps else ("master",)
-    shapes = {f"{kind}.{name}": master.shape for kind in kinds for name, master in masters.items()}
-    shapes[_MAP] = trainer.draft.d2t.shape
-    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+    expected = {f"{kind}.{name}": master for kind in kinds for name, master in masters.items()}
+    expected[_MAP] = trainer.draft.d2t
+    try:
+        check_draft(tensors, draft_kinds(expected))
+        check_vocabulary_ids(tensors[_MAP], len(trainer.draft.t2d))
+    except TideError:
         return False
     take_state(trainer, tensors, steps)
     return True

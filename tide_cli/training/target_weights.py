@@ -21,7 +21,7 @@ _EMBEDDING, _HEAD, _NORM = "model.embed_tokens.weight", "lm_head.weight", "model
 class TargetWeights:
     """embedding [V, H], head [V, H] (the embedding itself where the two are tied), norm [H]: the final one.
 
-    config: its config.json; for a target with a vision part, that of the text model.
+    config: see `read_config`.
     """
 
     embedding: Tensor
@@ -32,12 +32,17 @@ class TargetWeights:
     @classmethod
     def read(cls, folder: Path, dtype: torch.dtype) -> TargetWeights:
         """Raises TideError, naming the file or the tensor, where the checkpoint lacks something."""
-        config = _read_json(folder / "config.json")
-        config = config.get("text_config", config)
+        config = read_config(folder)
         files = _tensor_files(folder)
         embedding = _read(files, _EMBEDDING, folder).to(dtype)
         head = embedding if _HEAD not in files else _read(files, _HEAD, folder).to(dtype)
         return cls(embedding, head, _read(files, _NORM, folder).to(dtype), config)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The target's config.json; for a target with a vision part, that of the text model. TideError."""
+    config = _read_json(folder / "config.json")
+    return config.get("text_config", config)
 
 
 def read_last_layer(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -45,8 +50,7 @@ def read_last_layer(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict
 
     A layer of another kind (experts, another attention) is no error: a draft can then not start from it.
     """
-    config = _read_json(folder / "config.json")
-    last = config.get("text_config", config)["num_hidden_layers"] - 1
+    last = read_config(folder)["num_hidden_layers"] - 1
     files = _tensor_files(folder)
     found = {}
     for name, shape in shapes.items():
