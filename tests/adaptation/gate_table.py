@@ -10,7 +10,7 @@ from simulated import paired_walks
 
 from tide_cli.adaptation.gate import decide
 
-SIZES = (12, 24, 48)
+SIZES = (12, 16, 24, 48)
 SETTINGS = {"margin": 0.02, "confidence": 0.95, "floor": 0.10, "domain_floor": 0.10}  # as in settings.py
 
 # half of the traffic is code

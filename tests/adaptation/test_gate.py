@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from tide_cli.adaptation.gate import (
     MINIMUM_SAMPLES,
+    RECENT_SAMPLES,
     GateDecision,
     Walk,
     acceptance_length,
     decide,
     domain_losses,
     gain_lower_bound,
+    recent_count,
 )
 
 SETTINGS = {"margin": 0.02, "confidence": 0.95, "seed": 0, "floor": 0.10}
@@ -148,3 +150,15 @@ def test_the_bound_is_pure_and_between_the_extremes(candidate: list[Walk], seed:
     assert bound <= acceptance_length(candidate) - 1 + 0.1 * (max(ratios) - min(ratios)) + 1e-9
     surer = gain_lower_bound(candidate, served, confidence=(1 + confidence) / 2, seed=seed)
     assert surer <= bound
+
+
+@given(st.lists(st.floats(0, 2e9), max_size=60), st.floats(0, 2e9))
+def test_the_newest_are_judged_on_and_more_where_they_are_few(
+    times: list[float], since: float
+):
+    created = sorted(times, reverse=True)
+    count = recent_count(created, since)
+    assert min(RECENT_SAMPLES, len(created)) <= count <= len(created)
+    assert all(one < since for one in created[count:])
+    if count > RECENT_SAMPLES:
+        assert all(one >= since for one in created[:count])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_target import VOCABULARY
 
+from tide_cli.adaptation.gate import RECENT_SAMPLES
 from tide_cli.spool.erase import Which, erase_offline
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.reader import SpoolReader
@@ -98,21 +99,38 @@ def test_a_start_erases_what_has_expired_meanwhile(config: TrainingConfig, monke
     assert not list((config.spool / "reservoir").iterdir())
 
 
+def test_the_gate_looks_at_what_came_after_the_served_draft(config: TrainingConfig) -> None:
+    config = replace(config, gate_samples=48)
+    store(config, 20, held_out=1.0)
+    before = time.time()
+    store(config, 5, held_out=1.0)
+    newest, old = Material(config).held_out(0.0)
+    assert (len(newest), len(old)) == (25, 0)
+    assert all(ref.read() for ref in newest)  # the reservoir has them now
+    newest, old = Material(config).held_out(before)
+    assert len(newest) == RECENT_SAMPLES
+    assert [ref.read().info.created >= before for ref in newest] == [True] * 5 + [False] * (RECENT_SAMPLES - 5)
+    assert 0 < len(old) <= 25 - RECENT_SAMPLES
+    store(config, 15, held_out=1.0)
+    newest, _ = Material(config).held_out(before)
+    assert len(newest) == 20
+
+
 def test_old_samples_stay_when_ids_begin_anew(config: TrainingConfig) -> None:
     for held_out in (0.0, 1.0):
         store(config, 2, held_out=held_out)
     material = Material(config)
-    assert all(ref.read() for refs in (material.training()[0], material.held_out()[0]) for ref in refs)
+    assert all(ref.read() for refs in (material.training()[0], material.held_out(0.0)[0]) for ref in refs)
     for path in config.spool.iterdir():  # for a ring of another size
         if path.is_file():
             path.unlink()
     for held_out in (0.0, 1.0):
         store(config, 3, held_out=held_out)
     material = Material(config)
-    for fresh, old in (material.training(), material.held_out()):
+    for fresh, old in (material.training(), material.held_out(0.0)):
         assert (len(fresh), len(old)) == (3, 2)
         assert all(ref.read() for ref in fresh)
-    assert [len(old) for _, old in (material.training(), material.held_out())] == [2, 2]
+    assert [len(old) for _, old in (material.training(), material.held_out(0.0))] == [2, 2]
 
 
 @pytest.mark.parametrize(("first", "value"), [(0, float("nan")), (0, float("-inf")), (VOCABULARY, 0.0), (-1, 0.0)])
@@ -121,7 +139,7 @@ def test_a_sample_that_would_spoil_the_draft_is_left_out(config: TrainingConfig,
         store(config, 1, first=first, value=value, held_out=held_out)
         store(config, 2, held_out=held_out)
     material = Material(config)
-    for refs in (material.training()[0], material.held_out()[0]):
+    for refs in (material.training()[0], material.held_out(0.0)[0]):
         read = [ref.read() for ref in refs]
         assert sorted(sample.tokens[0].item() for sample in read if sample is not None) == [0, 1]
         assert [ref.read() is None for ref in refs] == [sample is None for sample in read]
@@ -141,6 +159,6 @@ def test_an_old_sample_that_would_spoil_the_draft_is_left_out(config: TrainingCo
     assert all(kept.offer(reader.read(info)) for info in reader.samples())
     erase_offline(config.spool, Which(everything=True))
     material = Material(config)
-    _, old = material.held_out() if held_out else material.training()
+    _, old = material.held_out(0.0) if held_out else material.training()
     assert sorted(ref.read() is None for ref in old) == [False, True]
     assert material.left_out().startswith("1 sample left out: ")

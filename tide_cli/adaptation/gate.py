@@ -15,6 +15,7 @@ import numpy as np
 from tide_cli.adaptation.lengths import student_quantile
 
 MINIMUM_SAMPLES = 4  # fewer say nothing about the spread between samples
+RECENT_SAMPLES = 16  # looked at however old: with as many, a gain of a tenth is found five times out of six
 _RESAMPLES = 4000
 
 
@@ -159,6 +160,16 @@ def domain_losses(candidate: Sequence[Walk], served: Sequence[Walk], domains: Se
         for name, group in groups.items()
         if len(group) >= MINIMUM_SAMPLES
     }
+
+
+def recent_count(created: Sequence[float], since: float) -> int:
+    """How many of the held-out samples, newest first, a candidate is to be judged on.
+
+    created: unix seconds of each. since: when the served draft was made. What came before has made it what it is, and
+    after a shift of the traffic would hide what the candidate has learned of the new one. At least RECENT_SAMPLES, as
+    far as there are any.
+    """
+    return max(sum(one >= since for one in created), min(RECENT_SAMPLES, len(created)))
 
 
 def gain_lower_bound(candidate: Sequence[Walk], served: Sequence[Walk], *, confidence: float, seed: int) -> float:

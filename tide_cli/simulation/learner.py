@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tide_cli.adaptation.gate import GateDecision, Walk, decide, gate_rules
+from tide_cli.adaptation.gate import GateDecision, Walk, decide, gate_rules, recent_count
 from tide_cli.adaptation.pool import Kept, choose_version, walk_order
 from tide_cli.hardware.memory import reservoir_size
 from tide_cli.settings import Settings
@@ -45,6 +45,7 @@ class Learner:
         self._speed, self._chance = speed, chance
         self.versions: list[Knowledge] = [{}]
         self._parents: list[int | None] = [None]
+        self._made: list[float] = [0.0]  # when each was, in seconds of the run
         self._bad: set[int] = set()
         self._training: Knowledge = {}
         self._parent = 0
@@ -79,18 +80,19 @@ class Learner:
         end, work, served = self._due
         self._due = None
         self.busy_seconds += end - self._began
-        return self._cycle_events(served) if work == "train" else [self._pool_event(served)]
+        return self._cycle_events(served, end) if work == "train" else [self._pool_event(served)]
 
     def mark_bad(self, version: int) -> None:
         """A version was taken back."""
         self._bad.add(version)
 
-    def _cycle_events(self, served: int) -> list[Event]:
+    def _cycle_events(self, served: int, now: float) -> list[Event]:
         settings = self._settings
         self._cycle += 1
         if served != self._parent:
             self._parent, self._training = served, self.versions[served]
         fresh, held_out = self._ring.newest("train", NEWEST), self._ring.newest("held_out", settings.gate_samples)
+        held_out = held_out[: recent_count([one.created for one in held_out], self._made[served])]
         if not fresh:
             return [{"event": "cycle_end", "published": None, "reason": "there is no sample to train on"}]
         self._train(fresh)
@@ -102,6 +104,7 @@ class Learner:
             published = self._parent = len(self.versions)
             self.versions.append(self._training)
             self._parents.append(served)
+            self._made.append(now)
             events.append({"event": "published", "version": published, "parent": served})
         events.append({"event": "cycle_end", "published": published, "reason": decision.reason})
         return [event | {"cycle": self._cycle} for event in events]

@@ -115,7 +115,7 @@ class Cycles:
             if not self._train(started, record):
                 reason = "there is no sample to train on"
             else:
-                newest, old = held_out(self._material)
+                newest, old = held_out(self._material, self._store.manifest(served).created)
                 record.newest, record.old = (keys(sample.info for sample in chosen) for chosen in (newest, old))
                 verdict = judge(self.config, self.trainer, newest, old, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason

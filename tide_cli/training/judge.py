@@ -29,9 +29,9 @@ class Verdict:
     clearly_worse: bool
 
 
-def held_out(material: Material) -> tuple[list[Sample], list[Sample]]:
-    """(newest, old): what a gate walks, as far as it can still be read."""
-    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out())
+def held_out(material: Material, since: float) -> tuple[list[Sample], list[Sample]]:
+    """(newest, old): what a gate walks, as far as it can still be read. since: see `Material.held_out`."""
+    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out(since))
     return newest, old
 
 

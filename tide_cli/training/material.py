@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from tide_cli.adaptation.gate import recent_count
 from tide_cli.printable import many
 from tide_cli.spool.index import INDEX_FILE
 from tide_cli.spool.reader import SpoolReader
@@ -56,10 +57,14 @@ class Material:
         recent_ids = [reader.generated_tokens(info) for info in fresh] if reader is not None else []
         return _counted(recent_ids, vocab_size), _counted([kept.generated_tokens() for kept in old], vocab_size)
 
-    def held_out(self) -> tuple[list[Ref], list[Ref]]:
-        """(newest, old) samples that no draft was trained on, at most `gate_samples` of each."""
+    def held_out(self, since: float) -> tuple[list[Ref], list[Ref]]:
+        """(newest, old) samples that no draft was trained on, at most `gate_samples` of each.
+
+        since: unix seconds when the served draft was made; see `gate.recent_count`.
+        """
         count = self._config.gate_samples
         newest = self._listed("held_out", count)
+        newest = newest[: recent_count([info.created for info in newest], since)]
         old = self._old("held_out", newest)
         return (
             [Ref(info.tokens, lambda info=info: self._read(info)) for info in newest],
