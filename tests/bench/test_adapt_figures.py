@@ -196,6 +196,8 @@ def test_the_report_at_every_stage() -> None:
         {"time": 990.0, "kind": "swap", "text": "v0001 is served"},  # before the first piece
         {"time": made[3].begun + 1, "kind": "swap", "text": "v0002 is served"},
         {"time": made[3].begun + 1, "kind": "started", "text": "engine started"},
+        {"time": made[-1].begun + 999, "kind": "use", "text": "v0001 asked for by the user"},  # measuring begins
+        {"time": made[-1].begun + 999, "kind": "swap", "text": "v0001 is served"},
     ]
     stages = (
         ("static", [{"version": 1, "captured_tokens": 9, "last_gate": None}]),

@@ -65,12 +65,17 @@ def _first_domain(phases: Sequence[str], domains: Mapping[str, Mapping[str, Any]
 def _events(
     events: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], begun: float | None
 ) -> list[dict[str, Any]]:
-    """Those since the first piece began, each with the tokens of TIDE's arm up to then."""
+    """Those since the first piece began, each with the tokens of TIDE's arm up to then; none after the traffic.
+
+    The first draft that is served on request ends it: that is how the comparison at the end begins.
+    """
     if begun is None:
         return []
     found = []
     for event in events:
         wall = event["time"] - begun
+        if wall >= 0 and event["kind"] == "use":
+            break
         if wall >= 0 and event["kind"] in _TOLD:
             tokens = max((point["tokens"] for point in points if point["wall_s"] <= wall), default=0)
             found.append({"wall_s": wall, "tokens": tokens, "kind": event["kind"], "text": event["text"]})
