@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tide_cli.bench.adapt import run_adapt
-from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.adapt_options import AdaptOptions, Script
 from tide_cli.bench.client import Answer
 from tide_cli.bench.progress import Progress
 from tide_cli.cli import main
@@ -133,6 +133,19 @@ def test_every_arm_gets_the_same_requests_in_the_same_order(
     assert json.loads((tmp_path / "run" / "report.json").read_text())["adapt"] == json.loads(json.dumps(adapt))
 
 
+def test_a_domain_that_is_general_traffic_too_trains_on_nothing_that_is_measured(options: AdaptOptions) -> None:
+    """Nor does one that holds a prompt of another."""
+    lines = (options.workload / "code.jsonl").read_text()
+    (options.workload / "sql.jsonl").write_text((options.workload / "sql.jsonl").read_text() + "\n" + lines)
+    for general in (("code", "chat"), ("code",), ("chat",)):
+        more = {"general": general, "general_requests": 40, "requests": 40}
+        script = Script.of(AdaptOptions(**{**vars(options), **more}))
+        traffic = [*script.general, *(request for phase in script.phases for request in phase.requests)]
+        measured = [request.messages for of in script.measured.values() for request in of]
+        assert [len(of) for of in script.measured.values()] == [2, 2, 2]
+        assert not [request.messages for request in traffic if request.messages in measured]
+
+
 @pytest.mark.parametrize("answers", [0, 3, 5, 9, 17, 20, 24, 31])
 def test_an_interrupted_run_goes_on_where_it_was(
     options: AdaptOptions, tmp_path: Path, world: World, answers: int
@@ -230,6 +243,7 @@ def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, 
     [
         ([], "no domain is named"),
         (["--domains", "code,"], "--domains: 'code,' names no domains"),
+        (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),
         (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
