@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -100,6 +101,10 @@ class Script:
             make_phases(traffic, options.order, options.requests, options.mixed),
             measured,
         )
+
+    def digest(self) -> str:
+        """Of every request in its place: the same for the same traffic and the same held-out prompts."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
     def requests(self, options: AdaptOptions) -> int:
         """To be sent in all; fewer where a domain's own draft is the final one."""
