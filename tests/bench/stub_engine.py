@@ -49,7 +49,7 @@ class StubEngine(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def events(self, script: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def events(self, script: dict[str, Any]) -> Iterator[Any]:
         given, due = 0, time.monotonic() + script.get("first", 0.0)
         for place, tokens in enumerate(script["chunks"]):
             time.sleep(max(0.0, due - time.monotonic()))
@@ -116,7 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         if script.get("hang"):
             self.server.released.wait(30)
         for event in self.server.events(script):
-            line = f"data: {json.dumps(event)}\n\n".encode()
+            text = event if isinstance(event, str) else json.dumps(event)
+            line = f"data: {text}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
         if script.get("broken"):

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from tide_cli.bench.adapt import run_adapt
-from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.adapt_kept import write_report
+from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.arms import Arms
 from tide_cli.bench.client import Answer
+from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.cli import main
-from tide_cli.errors import UsageError
+from tide_cli.errors import TideError, UsageError
 
 
 class Arm:
@@ -50,10 +53,15 @@ class World:
         self.served = {"static": 1, "tide": 1, "no_pool": 1, "policy": 1, "plain": None}
         self.answers_left = 10**9
         self.own: dict[str, Mapping[str, Any]] = {}
+        self.in_force = {"draft_steps": 3, "sglang_arguments": []}
+        self.text = "text"
 
     def arms(self, folder: Path, common: Mapping[str, Any], interrupts: object) -> World:
         self.folder, self.common = folder, common
         return self
+
+    def effective(self) -> dict[str, Any]:
+        return dict(self.in_force)
 
     def settings(self, name: str) -> Any:
         return SimpleNamespace(paths=SimpleNamespace(database=self.folder / name / "tide.db"))
@@ -74,7 +82,7 @@ class World:
         self.answers_left -= len(requests)
         self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured))
         steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
-        answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, "text", None) for r in requests]
+        answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, None) for r in requests]
         for answer in answers:
             on_answer(answer)
         if captured and arm.name in ("tide", "policy") and self.served[arm.name] < 3 + (arm.name == "policy"):
@@ -133,6 +141,19 @@ def test_every_arm_gets_the_same_requests_in_the_same_order(
     assert json.loads((tmp_path / "run" / "report.json").read_text())["adapt"] == json.loads(json.dumps(adapt))
 
 
+def test_a_domain_that_is_general_traffic_too_trains_on_nothing_that_is_measured(options: AdaptOptions) -> None:
+    """Nor does one that holds a prompt of another."""
+    lines = (options.workload / "code.jsonl").read_text()
+    (options.workload / "sql.jsonl").write_text((options.workload / "sql.jsonl").read_text() + "\n" + lines)
+    for general in (("code", "chat"), ("code",), ("chat",)):
+        more = {"general": general, "general_requests": 40, "requests": 40}
+        script = Script.of(AdaptOptions(**{**vars(options), **more}))
+        traffic = [*script.general, *(request for phase in script.phases for request in phase.requests)]
+        measured = [request.messages for of in script.measured.values() for request in of]
+        assert [len(of) for of in script.measured.values()] == [2, 2, 2]
+        assert not [request.messages for request in traffic if request.messages in measured]
+
+
 @pytest.mark.parametrize("answers", [0, 3, 5, 9, 17, 20, 24, 31])
 def test_an_interrupted_run_goes_on_where_it_was(
     options: AdaptOptions, tmp_path: Path, world: World, answers: int
@@ -185,7 +206,7 @@ def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
     head, *rest = file.read_text().splitlines()
     had = json.loads(head)
-    del had["options"]["with_policy"]
+    del had["options"]["with_policy"], had["settings"], had["script"]
     file.write_text("\n".join([json.dumps(had), *rest, ""]))
     run_adapt(options, tmp_path / "run", {}, Progress())
     assert len(world.journal) == done
@@ -198,6 +219,51 @@ def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: P
     run_adapt(options, tmp_path / "run", {}, Progress())
     with pytest.raises(UsageError, match="holds another run"):
         run_adapt(AdaptOptions(**{**vars(options), "piece": 1}), tmp_path / "run", {}, Progress())
+
+
+def test_other_settings_or_prompts_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    done = len(world.journal)
+    world.in_force["draft_steps"] = 1
+    with pytest.raises(UsageError, match="holds another run") as refused:
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in the setting draft_steps"
+    world.in_force = {"draft_steps": 3, "younger": True}  # a setting that the run did not know says nothing
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    file = options.workload / "sql.jsonl"
+    file.write_text(file.read_text().replace("sql", "query"))
+    with pytest.raises(UsageError, match="holds another run") as refused:
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in the prompts of the workload"
+    assert len(world.journal) == done
+
+
+def test_the_settings_in_force_are_those_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def effective() -> dict[str, Any]:
+        with Interrupts() as interrupts:
+            return Arms(tmp_path, {"gpus": "cpu", "cycle_tokens": 7}, interrupts).effective()
+
+    plain = effective()
+    assert plain == effective()  # the port, which is drawn, is none of them
+    assert plain["cycle_tokens"] == 7
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "1")
+    monkeypatch.setenv("TIDE_START_TIMEOUT", "999")
+    changed = effective()
+    assert {name for name in plain if plain[name] != changed[name]} == {"draft_steps"}
+
+
+def test_a_report_is_replaced_in_one_step(tmp_path: Path) -> None:
+    write_report(tmp_path, {"adapt": 1})
+    (tmp_path / ".report.json").mkdir()  # where the next one cannot be written
+    with pytest.raises(TideError, match="cannot write") as failed:
+        write_report(tmp_path, {"adapt": 2})
+    assert failed.value.why == "it is a folder"
+    assert json.loads((tmp_path / "report.json").read_text()) == {"adapt": 1}
+
+
+def test_half_a_character_is_an_answer_like_another(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    world.text = "\ud800"
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["identical"] == {"requests": 8, "same": 8}
 
 
 @pytest.mark.parametrize(
@@ -230,6 +296,7 @@ def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, 
     [
         ([], "no domain is named"),
         (["--domains", "code,"], "--domains: 'code,' names no domains"),
+        (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),
         (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),

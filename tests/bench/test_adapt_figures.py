@@ -24,7 +24,8 @@ from tide_cli.bench.adapt_figures import (
 )
 from tide_cli.bench.adapt_page import adapt_page
 from tide_cli.bench.adapt_report import adapt_figures
-from tide_cli.bench.adapt_table import as_tables, reading
+from tide_cli.bench.adapt_table import as_tables, gain, reached, reading
+from tide_cli.bench.shift import GENERAL
 
 TOKENS = 120
 ENVIRONMENT = {
@@ -66,16 +67,47 @@ def test_ninety_per_cent_of_the_gain() -> None:
     of = passes({STATIC: [[1.5] * 9], TIDE: [RISING]})
     static, own = of[::2], of[1::2]
     # the window of three is full of the better draft with the sixth piece: 2.0 from then on, less before
-    assert ninety(own, static, 0.5) == {"tokens": 6 * 120, "seconds": 3 * 80 + 3 * 60, "wall_s": 6 * 80 + 3 * 80 + 180}
-    assert ninety(own, static, 0.6) is None  # 90 % of it is never reached
-    assert ninety(own, static, 0.0) is None
-    assert ninety(static, own, -0.5) is None
+    reached = {"tokens": 6 * 120, "seconds": 3 * 80 + 3 * 60, "wall_s": 6 * 80 + 3 * 80 + 180}
+    assert ninety(own, static, 0.5, 3) == reached
+    assert ninety(own, static, 0.6, 3) is None  # 90 % of it is never reached
+    # one lucky piece at the begin is no level: every window is whole
+    lucky = passes({STATIC: [[1.5] * 9], TIDE: [[2.5, *RISING[1:]]]})
+    assert ninety(lucky[1::2], static, 0.5, 3)["tokens"] == 6 * 120
+
+
+@pytest.mark.parametrize(
+    ("rising", "pieces"), [([1.5] * 6 + [2.0] * 2, 8), ([1.5] * 7 + [2.0], 8), ([1.5] * 4 + [2.0] * 4, 6)]
+)
+def test_a_clear_gain_has_its_ninety_per_cent(rising: list[float], pieces: int) -> None:
+    """Before and after are windows of one size: what the last third has gained, a window reaches at the end at last."""
+    (phase,) = phase_figures(passes({STATIC: [[1.5] * 8], TIDE: [rising]}), ["a"], [STATIC, TIDE])
+    live = phase["live"][TIDE]
+    assert live["clear"]
+    assert live["to_90"]["tokens"] == pieces * 120
+    assert f" {pieces * 120} " in shown(live)
+
+
+def shown(live: dict) -> str:
+    return " ".join([gain(live), *reached(live)])
+
+
+def test_a_gain_within_the_scatter_of_the_pieces_is_not_clear() -> None:
+    of = passes({STATIC: [[1.5] * 9], TIDE: [[1.5, 1.6, 1.4, 1.6, 1.4, 1.5, 1.6, 1.5, 1.6]]})
+    (phase,) = phase_figures(of, ["a"], [STATIC, TIDE])
+    live = phase["live"][TIDE]
+    assert live["gain"] > 0.05
+    assert live["gain_error"] == pytest.approx(0.061, abs=0.001)
+    assert (live["clear"], live["to_90"]) == (False, None)
+    assert shown(live) == "+0.07 ± 0.06 no clear gain -"
+    (alone,) = phase_figures(passes({STATIC: [[1.5]], TIDE: [[2.0]]}), ["a"], [STATIC, TIDE])
+    assert (alone["live"][TIDE]["gain_error"], alone["live"][TIDE]["to_90"]) == (None, None)
+    assert shown(alone["live"][TIDE]) == "+0.50 no clear gain -"
 
 
 def test_hard_prompts_cancel() -> None:
     """The acceptance length of both arms jumps with the prompts; the gain does not."""
     of = passes({STATIC: [[1.2, 2.0, 1.5]], TIDE: [[1.2, 2.0, 1.5]]})
-    assert ninety(of[1::2], of[::2], 0.3) is None
+    assert ninety(of[1::2], of[::2], 0.3, 1) is None
 
 
 def test_phases_and_recovery() -> None:
@@ -94,7 +126,7 @@ def test_phases_and_recovery() -> None:
     assert first["live"][TIDE]["recovered"] is None
     assert second["live"][TIDE]["to_90"] is None  # nothing was gained
     assert (third["name"], third["visit"]) == ("a", 1)
-    assert third["live"][TIDE]["recovered"]["tokens"] == 120  # at once
+    assert third["live"][TIDE]["recovered"]["tokens"] == 3 * 120  # at once: with the first window
     assert third["live"][NO_POOL]["recovered"] is None
 
 
@@ -158,6 +190,56 @@ def test_a_round_that_was_cut_short_does_not_count() -> None:
     assert domain_figures(of)["code"]["rounds"] == 1
 
 
+def failed(of: list[Measured], number: int) -> list[Measured]:
+    return [Measured(**{**vars(one), "errors": 5}) if one.round == number else one for one in of]
+
+
+def test_a_round_with_a_failed_request_is_in_no_figure_but_told() -> None:
+    of = [*failed(measured("code", STATIC, [2, 10]), 0), *measured("code", TIDE, [12, 12])]
+    code = domain_figures(of)["code"]
+    assert (code["ratio"], code["rounds"], code["errors"]) == (1.2, 1, 5)
+    entries = {"measured": [vars(one) for one in failed(failed(of, 0), 1)]}
+    report = adapt_figures({"settings": {}}, ["code"], [STATIC, TIDE], entries, [])
+    assert report["domains"]["code"]["at"] == {"4": {"rounds": 0, "errors": 20}}
+    words = list(reading(report))
+    assert "20 requests failed; 0 of 0 answers were the same text in every arm." in words
+    assert "20 requests failed in the comparison at the end: the rounds with them do not count." in words
+    page = adapt_page({"adapt": report, "environment": ENVIRONMENT})
+    assert "<td>code</td><td>4</td><td>0</td><td>-</td>" in page
+    as_tables(report)
+
+
+def at_the_end(rates: dict[tuple[str, str], float], rounds: int = 2) -> dict:
+    """rates: (domain, contestant) -> output tok/s."""
+    of = [one for (domain, name), rate in rates.items() for one in measured(domain, name, [rate] * rounds)]
+    return adapt_figures({"settings": {}}, ["code"], [STATIC, TIDE], {"measured": [vars(one) for one in of]}, [])
+
+
+def test_in_short_names_where_a_draft_is_slower_than_none() -> None:
+    rates = {("code", STATIC): 10, ("code", TIDE): 15, ("code", PLAIN): 12}
+    rates |= {("korean", STATIC): 10, ("korean", TIDE): 12, ("korean", PLAIN): 16}
+    rates |= {(GENERAL, STATIC): 10, (GENERAL, TIDE): 11, (GENERAL, PLAIN): 12.5}
+    first, second, *_ = reading(at_the_end(rates))
+    assert first == (
+        "With 4 at a time TIDE's last draft gives 1.50 times the output of the static one on code, the best, "
+        "and 1.10 times on general traffic, the least."
+    )
+    assert second == (
+        "It gives less than decoding without a draft on korean (0.75 times with 4 at a time), "
+        "general traffic (0.88 times with 4 at a time)."
+    )
+    assert "less than" not in " ".join(reading(at_the_end({("code", name): 10 for name in (STATIC, TIDE, PLAIN)})))
+
+
+@pytest.mark.parametrize(("rounds", "brackets"), [(1, False), (2, False), (3, True)])
+def test_a_spread_needs_three_rounds(rounds: int, brackets: bool) -> None:
+    report = at_the_end({("code", STATIC): 10, ("code", TIDE): 15}, rounds)
+    table = Console(width=200, file=io.StringIO())
+    table.print(as_tables(report))
+    page = adapt_page({"adapt": report, "environment": ENVIRONMENT})
+    assert ("1.50 (1.50–1.50)" in table.file.getvalue()) == ("1.50 (1.50–1.50)" in page) == brackets
+
+
 def test_the_page_shows_each_draft_against_plain_decoding() -> None:
     pytest.importorskip("matplotlib")
     arms = [STATIC, TIDE, POLICY]
@@ -188,6 +270,43 @@ def test_the_page_shows_each_draft_against_plain_decoding() -> None:
     assert "policy" not in table.file.getvalue()
 
 
+def test_a_thing_has_one_colour_and_a_domain_begins_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, dict[str, int | None]] = {}
+    marks = []
+
+    def lines(curves, *, colors, **more) -> None:
+        drawn[more["unit"]] = {name: colors[name] for name in curves}
+        marks.append(more["marks"])
+
+    def bars(groups, series, *, unit, at) -> None:
+        drawn[unit] = {one.name: one.color for one in series}
+
+    monkeypatch.setattr("tide_cli.bench.adapt_page.lines", lines)
+    monkeypatch.setattr("tide_cli.bench.adapt_page.bars", bars)
+    arms = [STATIC, TIDE, NO_POOL]
+    made = passes({arm: [[1.5] * 2, [1.5] * 2] for arm in arms})
+    entries = {
+        "pass": [{**vars(one), "texts": list(one.texts)} for one in made],
+        "measured": [vars(one) for name in (STATIC, TIDE, OWN, PLAIN) for one in measured("code", name, [10], 1)],
+    }
+    options = {"settings": {"draft": None}, "order": ("code", "sql"), "general": (), "plain": True, "seed": 3}
+    report = adapt_figures(options, ["code", "sql"], arms, entries, [])
+    text = adapt_page({"adapt": report, "environment": ENVIRONMENT})
+    for name in (STATIC, TIDE, OWN, NO_POOL):
+        assert len({colors[name] for colors in drawn.values() if name in colors}) == 1
+    assert len({color for colors in drawn.values() for color in colors.values()}) == 4
+    assert marks == [[(0, "code"), (240, "sql")]] * 2
+    rows = [f"<td>{name}</td><td>{said}</td>" for name, said in (("order", "code, sql"), ("general", "none"))]
+    assert all(row in text for row in (*rows, "<td>plain</td><td>yes</td>", "<td>seed</td><td>3</td>"))
+
+
+def test_one_request_at_a_time_is_said_so() -> None:
+    pytest.importorskip("matplotlib")
+    of = [vars(one) for name in (STATIC, TIDE) for one in measured("code", name, [10], 1)]
+    report = adapt_figures({"settings": {}}, ["code"], [STATIC, TIDE], {"measured": of}, [])
+    assert "Against the static draft, 1 request at a time." in adapt_page({"adapt": report, "environment": ENVIRONMENT})
+
+
 def test_the_report_at_every_stage() -> None:
     """From nothing to everything: each table and each sentence can be made."""
     made = passes({STATIC: [[1.5] * 3], TIDE: [[1.5, 2.0, 2.0]]})
@@ -196,6 +315,8 @@ def test_the_report_at_every_stage() -> None:
         {"time": 990.0, "kind": "swap", "text": "v0001 is served"},  # before the first piece
         {"time": made[3].begun + 1, "kind": "swap", "text": "v0002 is served"},
         {"time": made[3].begun + 1, "kind": "started", "text": "engine started"},
+        {"time": made[-1].begun + 999, "kind": "use", "text": "v0001 asked for by the user"},  # measuring begins
+        {"time": made[-1].begun + 999, "kind": "swap", "text": "v0001 is served"},
     ]
     stages = (
         ("static", [{"version": 1, "captured_tokens": 9, "last_gate": None}]),

@@ -114,6 +114,54 @@ def test_what_fails_is_an_answer_with_a_reason(
     assert len(answer.token_times) == tokens
 
 
+END = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+TEXT = {"choices": [{"delta": {"content": "x"}, "finish_reason": None}], "usage": {"completion_tokens": 1}}
+UNREAD = "an event of the answer cannot be read: "
+
+
+def details(**spec: Any) -> dict[str, Any]:
+    return {"choices": [], "sglext": {"spec_tokens_details": spec}}
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"usage": [1]}, UNREAD + "its contents are not what they should be"),
+        ({"usage": {"completion_tokens": "x"}}, UNREAD + "completion_tokens is not what it should be"),
+        ({"usage": {"completion_tokens": -3}}, UNREAD + "completion_tokens is not what it should be"),
+        ({"usage": {"completion_tokens": 10**50}}, UNREAD + "completion_tokens is not what it should be"),
+        ({"usage": {"completion_tokens": float("nan")}}, UNREAD + "completion_tokens is not what it should be"),
+        ({"usage": {"completion_tokens": float("inf")}}, UNREAD + "completion_tokens is not what it should be"),
+        (details(spec_verify_ct="x"), UNREAD + "spec_verify_ct is not what it should be"),
+        (details(spec_verify_ct=1, spec_correct_drafts_histogram=[None]), "spec_correct_drafts_histogram is not"),
+        (details(spec_verify_ct=1, spec_correct_drafts_histogram=3), UNREAD),
+        ({"choices": None}, UNREAD),
+        ({"choices": [{"delta": {"content": ["x"], "reasoning_content": ["y"]}}]}, UNREAD),
+        ('{"a":' + "[" * 10**5 + "]" * 10**5 + "}", UNREAD + "it is nested too deeply"),
+        ({"error": "overloaded"}, "overloaded"),
+        ({"choices": [{"delta": {}, "finish_reason": "abort"}]}, "the engine has aborted the answer"),
+    ],
+)
+def test_a_malformed_event_fails_one_answer(event: Any, words: str, engine: StubEngine) -> None:
+    """What came before it stays, and the other requests go on."""
+    bad: list[list[Any]] = [[TEXT, event, END], [TEXT, END]]
+    engine.events = lambda script: bad.pop(0)  # type: ignore[method-assign, assignment]
+    first, second = send(engine, 2)
+    assert words in (first.error or "")
+    assert (first.text, first.completion_tokens, len(first.token_times)) == ("x", 1, 1)
+    assert (second.error, second.completion_tokens) == (None, 1)
+
+
+def test_counts_that_are_not_told_are_unknown(engine: StubEngine) -> None:
+    nothing = details(spec_verify_ct=None, spec_num_proposed_drafts=None)
+    engine.events = lambda script: [  # type: ignore[method-assign, assignment]
+        {"error": None}, TEXT, {"usage": {"completion_tokens": None}}, details(other=1), nothing, END,
+    ]  # fmt: skip
+    (answer,) = send(engine, 1)
+    assert (answer.error, answer.completion_tokens) == (None, 1)
+    assert (answer.verify_steps, answer.drafts, answer.accepted_steps) == (None, None, ())
+
+
 def test_a_refusal_is_told(engine: StubEngine) -> None:
     engine.refusal = (400, "the prompt is too long")
     assert [answer.error for answer in send(engine, 2)] == ["refused (400): the prompt is too long"] * 2

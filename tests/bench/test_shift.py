@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tide_cli.bench.requests import Request
-from tide_cli.bench.shift import MIXED, hold_out, interleave, make_phases, pieces, turns
+from tide_cli.bench.shift import MIXED, hold_out, interleave, make_phases, never_measured, pieces, turns
 from tide_cli.errors import UsageError
 
 
@@ -26,6 +26,13 @@ def test_what_is_measured_is_never_traffic() -> None:
     assert hold_out("a", all_of_them, 6, seed=4) != (measured, traffic)
     with pytest.raises(UsageError, match="the domain a has 20 different prompts"):
         hold_out("a", all_of_them, 17, seed=3)
+
+
+def test_what_another_domain_measures_is_no_traffic() -> None:
+    mine = [*prompts("a", 5), *(Request(one.messages, 8, domain="b") for one in prompts("x", 2))]
+    assert texts(never_measured("b", mine, prompts("x", 9))) == texts(prompts("a", 5))
+    with pytest.raises(UsageError, match="the domain b has 2 prompts left for traffic"):
+        never_measured("b", mine[3:], prompts("x", 9))
 
 
 def test_a_domain_that_comes_again_goes_on_where_it_was() -> None:

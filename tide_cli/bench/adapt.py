@@ -10,7 +10,6 @@ it would have alone. In the end both drafts answer prompts that were never traff
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
+from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
@@ -29,14 +29,10 @@ from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.report import make_report
 from tide_cli.bench.requests import Request
-from tide_cli.bench.results import Results
 from tide_cli.bench.shift import pieces, turns
 from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import checked
 from tide_cli.supervisor.journal import read_events
-
-RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
-_ANOTHER = "name another folder"
 
 
 def run_adapt(
@@ -68,13 +64,13 @@ class _Adapt:
         at_once = max(options.concurrency, *options.measure_at)
         common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
         self._arms = Arms(folder, short_cycles(**common), interrupts)
-        self._results = _results(folder / RESULTS_FILE, options)
+        self._results = open_results(folder, options, self._arms.effective(), self._script.digest())
         try:
             self._passes = [checked(Pass, entry) for entry in self._of("pass")]
             done = [checked(Measured, entry).requests for entry in self._of("measured")]
             done += [int(entry["requests"]) for entry in self._of("general_pass")]
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=_ANOTHER) from None
+            raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=ANOTHER) from None
         self._done = sum(done) + sum(one.requests for one in self._passes)
         self._total = self._script.requests(options)
 
@@ -155,7 +151,9 @@ class _Adapt:
             begun=begun,
             draft=status["drafts"]["served"],
             training=status["training"]["running"],
-            texts=tuple(hashlib.sha256(answer.text.encode()).hexdigest()[:16] for answer in answers),
+            texts=tuple(
+                hashlib.sha256(answer.text.encode(errors="surrogatepass")).hexdigest()[:16] for answer in answers
+            ),
             **_sums(answers),
         )
         self._passes.append(made)
@@ -267,7 +265,7 @@ class _Adapt:
 
     def _write_report(self) -> None:
         """What there is so far, beside the records."""
-        (self._folder / REPORT_FILE).write_text(json.dumps(self._report(), indent=1))
+        write_report(self._folder, self._report())
 
 
 def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
@@ -279,20 +277,3 @@ def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
         "tokens": sum(answer.completion_tokens for answer in good),
         "verify_steps": sum(answer.verify_steps or 0 for answer in good),
     }
-
-
-def _results(path: Path, options: AdaptOptions) -> Results:
-    """Those of an interrupted run with the same options, else new ones. UsageError where other ones are there."""
-    if not path.exists():
-        return Results.begin(path, "adapt", {"options": options.to_json()})
-    found = Results.resume(path, "adapt")
-    had = found.head.get("options")
-    if not isinstance(had, dict):
-        raise UsageError(f"{path.parent} cannot be gone on with", why="options is missing", remedy=_ANOTHER)
-    if changed := options.differs_from(had):
-        raise UsageError(
-            f"{path.parent} holds another run",
-            why=f"it differs in {', '.join(changed)}",
-            remedy=f"give the same options to go on with it, or {_ANOTHER}",
-        )
-    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tide_cli.bench.rounds import Spread, ratios
@@ -12,8 +14,8 @@ STATIC, TIDE, NO_POOL, POLICY = "static", "tide", "no_pool", "policy"  # arms
 OWN, PLAIN = "own", "plain"  # further contestants at the end: the draft when its domain's traffic ended; no draft
 
 _SHARE = 0.9  # of the final gain
-_WINDOW = 3  # pieces that a point of a curve looks back, its own included
 _LEAST_GAIN = 0.02  # acceptance length; less is no gain whose ninetieth hundredth could be looked for
+_CLEAR = 2.0  # standard errors that a gain must be above zero
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,14 @@ def phase_figures(passes: Sequence[Pass], phases: Sequence[str], arms: Sequence[
     """One object for each phase that has begun.
 
     {name, visit, pieces, tokens, arms: {ARM: {al, tok_s, late_al, late_tok_s, requests, errors, training_share}},
-    live: {ARM: {late_ratio, gain, to_90, recovered}}}. late: the last third of the pieces. gain: of late acceptance
-    length over the static arm's. to_90: see `ninety`. recovered: the same for the gain that the domain's first visit
-    had reached; None at the first visit.
+    live: {ARM: {late_ratio, gain, gain_error, clear, to_90, recovered}}}. late: the last third of the pieces. gain: of
+    late acceptance length over the static arm's, with its standard error; clear: whether it is above the noise. to_90:
+    see `ninety`; None for a gain that is not clear. recovered: the same for the gain that the domain's first visit had
+    reached; None at the first visit, or where that had no clear gain.
     """
     complete = _complete(passes, arms)
     found: list[dict[str, Any]] = []
-    first_gain: dict[tuple[str, str], float] = {}
+    first_gain: dict[tuple[str, str], float | None] = {}
     visits: dict[str, int] = {}
     for number, name in enumerate(phases):
         answered = [at for (phase, _), at in complete.items() if phase == number]
@@ -118,13 +121,17 @@ def phase_figures(passes: Sequence[Pass], phases: Sequence[str], arms: Sequence[
             if arm == STATIC:
                 continue
             gain = _difference(of[arm]["late_al"], of[STATIC]["late_al"])
-            before = first_gain.setdefault((arm, name), gain)
             own, static = [at[arm] for at in answered], [at[STATIC] for at in answered]
+            error = gain_error(own, static, len(late))
+            clear = error is not None and gain >= max(_LEAST_GAIN, _CLEAR * error)
+            before = first_gain.setdefault((arm, name), gain if clear else None)
             live[arm] = {
                 "late_ratio": _ratio(of[arm]["late_tok_s"], of[STATIC]["late_tok_s"]),
                 "gain": gain,
-                "to_90": ninety(own, static, gain),
-                "recovered": ninety(own, static, before) if name in visits else None,
+                "gain_error": error,
+                "clear": clear,
+                "to_90": ninety(own, static, gain, len(late)) if clear else None,
+                "recovered": ninety(own, static, before, len(late)) if before and name in visits else None,
             }
         visits[name] = visits.get(name, -1) + 1
         tokens = sum(at[TIDE].tokens for at in answered)
@@ -134,18 +141,17 @@ def phase_figures(passes: Sequence[Pass], phases: Sequence[str], arms: Sequence[
     return found
 
 
-def ninety(own: Sequence[Pass], static: Sequence[Pass], gain: float) -> dict[str, float] | None:
+def ninety(own: Sequence[Pass], static: Sequence[Pass], gain: float, window: int) -> dict[str, float] | None:
     """Where the gain in acceptance length over the static arm first reaches 90 % of `gain`; None where it never does.
 
-    own, static: the pieces of one phase, answered by the two. A point looks back over three pieces of both, the same
-    requests, so that hard and easy prompts cancel. {tokens, seconds, wall_s}: from the phase's begin to the end of that
-    piece; seconds of this arm alone, wall_s with everything in between.
+    own, static: the pieces of one phase, answered by the two; gain: above zero, over `window` pieces. A point looks
+    back over as many pieces of both, the same requests, so that hard and easy prompts cancel and one lucky piece is no
+    gain. {tokens, seconds, wall_s}: from the phase's begin to the end of the last of them; seconds of this arm alone,
+    wall_s with everything in between.
     """
-    if gain < _LEAST_GAIN:
-        return None
-    for end in range(1, len(own) + 1):
-        window = slice(max(0, end - _WINDOW), end)
-        if _difference(acceptance_length(own[window]), acceptance_length(static[window])) >= _SHARE * gain:
+    for end in range(window, len(own) + 1):
+        seen = slice(end - window, end)
+        if _difference(acceptance_length(own[seen]), acceptance_length(static[seen])) >= _SHARE * gain:
             passed = own[:end]
             begun = min(own[0].begun, static[0].begun)
             return {
@@ -154,6 +160,20 @@ def ninety(own: Sequence[Pass], static: Sequence[Pass], gain: float) -> dict[str
                 "wall_s": passed[-1].begun + passed[-1].seconds - begun,
             }
     return None
+
+
+def gain_error(own: Sequence[Pass], static: Sequence[Pass], window: int) -> float | None:
+    """Standard error of a gain over `window` pieces; None with one piece alone.
+
+    From the differences between consecutive pieces (the mean square successive difference, von Neumann 1941): the rise
+    that is looked for widens them less than it widens the deviations from a mean.
+    """
+    gains = [
+        _difference(acceptance_length([one]), acceptance_length([other]))
+        for one, other in zip(own, static, strict=True)
+    ]
+    squares = [(after - before) ** 2 for before, after in pairwise(gains)]
+    return math.sqrt(sum(squares) / len(squares) / 2 / window) if squares else None
 
 
 def identical(passes: Sequence[Pass], arms: Sequence[str]) -> dict[str, int]:
@@ -170,7 +190,8 @@ def domain_figures(measured: Sequence[Measured]) -> dict[str, dict[str, Any]]:
     {static_tok_s, tide_tok_s, ratio, static_al, tide_al, rounds, ratio_spread: [low, high]}; where they were measured
     own_al, own_tok_s, own_ratio, plain_tok_s, tide_to_plain, static_to_plain, and of the policy's arm with its own last
     draft policy_al, policy_tok_s, policy_ratio (to static), policy_to_plain, policy_to_tide. Rates are medians over the
-    rounds, ratios medians over the rounds' pairs with the quartiles beside them.
+    rounds, ratios medians over the rounds' pairs with the quartiles beside them. errors: requests that failed. A round
+    with one counts neither in rounds nor in any figure: its rate is of fewer answers than the others'.
     """
     domains: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(one.domain for one in measured):
@@ -187,19 +208,22 @@ def _concurrencies(measured: Sequence[Measured]) -> list[int]:
 
 
 def _side_by_side(measured: Sequence[Measured]) -> dict[str, Any]:
-    """Empty before both drafts were measured."""
+    """Empty before both drafts were measured; rounds and errors alone where each round has a failed request."""
     by_round: dict[int, dict[str, Measured]] = {}
     for one in measured:
         by_round.setdefault(one.round, {})[one.contestant] = one
     names = {name for at in by_round.values() for name in at}
-    rounds = [at for at in by_round.values() if at.keys() == names]
-    if not rounds or not {STATIC, TIDE} <= names:
+    complete = [at for at in by_round.values() if at.keys() == names]
+    if not complete or not {STATIC, TIDE} <= names:
         return {}
+    rounds = [at for at in complete if not any(one.errors for one in at.values())]
+    figures: dict[str, Any] = {"rounds": len(rounds), "errors": sum(one.errors for one in measured)}
+    if not rounds:
+        return figures
 
     def rates(name: str) -> list[float]:
         return [output_rate([at[name]]) or 0.0 for at in rounds]
 
-    figures: dict[str, Any] = {"rounds": len(rounds), "errors": sum(one.errors for one in measured)}
     for name in (STATIC, TIDE, OWN, POLICY, PLAIN):
         if name in names:
             figures[f"{name}_tok_s"] = Spread.of(rates(name)).median

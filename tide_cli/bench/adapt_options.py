@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -10,7 +11,7 @@ from typing import Any
 
 from tide_cli.bench.adapt_figures import NO_POOL, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.requests import Request, read_requests
-from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases
+from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases, never_measured
 
 # settings of an arm on top of those of all
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -76,21 +77,34 @@ class Script:
     def of(cls, options: AdaptOptions) -> Script:
         """Reads the workload; the same options give the same script. Raises UsageError."""
 
-        def read(name: str, held_out: int) -> tuple[list[Request], list[Request]]:
-            found = read_requests(options.workload, max_tokens=options.max_tokens, domains=[name])
-            return hold_out(name, found, held_out, options.seed)
-
-        measured, traffic = dict[str, list[Request]](), dict[str, list[Request]]()
-        for name in dict.fromkeys(options.order):
-            measured[name], traffic[name] = read(name, options.held_out)
-        general = [read(name, -(-options.held_out // len(options.general))) for name in options.general]
-        if general:
-            measured[GENERAL] = list(interleave([held_out for held_out, _ in general], options.held_out))
+        of_general = -(-options.held_out // max(1, len(options.general)))
+        # once for each domain: one that is general traffic too must not train on what its own phases keep out
+        held_out = dict.fromkeys(options.general, of_general) | dict.fromkeys(options.order, options.held_out)
+        split = {
+            name: hold_out(
+                name,
+                read_requests(options.workload, max_tokens=options.max_tokens, domains=[name]),
+                count,
+                options.seed,
+            )
+            for name, count in held_out.items()
+        }
+        every = [request for measured, _ in split.values() for request in measured]
+        traffic = {name: never_measured(name, rest, every) for name, (_, rest) in split.items()}
+        measured = {name: split[name][0] for name in dict.fromkeys(options.order)}
+        if options.general:
+            kept = [split[name][0][:of_general] for name in options.general]
+            measured[GENERAL] = list(interleave(kept, options.held_out))
+        general = [traffic[name] for name in options.general]
         return cls(
-            interleave([rest for _, rest in general], options.general_requests) if general else (),
+            interleave(general, options.general_requests) if general else (),
             make_phases(traffic, options.order, options.requests, options.mixed),
             measured,
         )
+
+    def digest(self) -> str:
+        """Of every request in its place: the same for the same traffic and the same held-out prompts."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
     def requests(self, options: AdaptOptions) -> int:
         """To be sent in all; fewer where a domain's own draft is the final one."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tide_cli.bench import page
-from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
-from tide_cli.bench.adapt_table import reading
+from tide_cli.bench.adapt_figures import NO_POOL, OWN, PLAIN, POLICY, STATIC, TIDE
+from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread
 from tide_cli.bench.plots import Series, bars, has_plots, lines
-from tide_cli.bench.shift import GENERAL
+from tide_cli.printable import many
 
 _TERMS = (
     "static: the draft that every arm began with; it is never trained again.",
@@ -21,10 +21,15 @@ _TERMS = (
     "Acceptance length: completion tokens per step of the served model, its own token included; 1 means that the draft "
     "was of no use.",
     "Output tok/s: completion tokens of all answers per second, the time for their prompts included.",
+    "Phase by phase, lengths, rates and the gain are those of the last third of its pieces, and 90 % of the gain is "
+    "looked for over as many pieces. Behind the ± stands the gain's standard error, from the scatter between one piece "
+    "and the next; a gain below two of them is not clear, and has no 90 %.",
     "The arms got the same requests in the same order, piece by piece in turns. Comparisons at the end are medians "
-    "over rounds in which every draft answered the same held-out prompts, the trainer idle; error bars are quartiles.",
+    "over rounds in which every draft answered the same held-out prompts, the trainer idle. Error bars and brackets "
+    "are quartiles, where there were three rounds or more.",
 )
 _NAMES = (STATIC, OWN, TIDE, POLICY, PLAIN)
+_COLORS = {STATIC: 0, TIDE: 1, OWN: 2, POLICY: 3, NO_POOL: 4}  # in every plot
 
 
 def adapt_page(report: Mapping[str, Any]) -> str:
@@ -47,45 +52,52 @@ def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[s
     yield page.section("The traffic, phase by phase", page.table(_PHASE_HEADER, _phase_rows(adapt)))
     events = [(f"{one['wall_s']:,.0f} s", f"{one['tokens']:,}", one["text"]) for one in adapt["events"]]
     yield page.section("What TIDE decided", page.table(("after", "tokens", "event"), events, kind="facts"))
-    facts = {name: value for name, value in adapt["options"].items() if name != "settings"}
-    settings = {f"setting {name}": value for name, value in adapt["options"]["settings"].items()}
-    yield page.section("Conditions", page.conditions(report["environment"], facts | settings))
+    facts = {name.replace("_", " "): value for name, value in adapt["options"].items() if name != "settings"}
+    facts |= {f"setting {name}": value for name, value in adapt["options"]["settings"].items()}
+    said = {name: _said(value) for name, value in facts.items()}
+    yield page.section("Conditions", page.conditions(report["environment"], said))
+
+
+def _said(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value
 
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
     points = adapt["series"]
-    marks = [(point["tokens"], point["phase_name"]) for point in points if point["piece"] == 0]
+    before = [0, *(point["tokens"] for point in points)]
+    marks = [(start, point["phase_name"]) for start, point in zip(before, points, strict=False) if point["piece"] == 0]
     for figure, unit in (("al", "acceptance length"), ("tok_s", "output tok/s")):
         curves = {
             arm: [(point["tokens"], point["arms"][arm][figure]) for point in points if point["arms"][arm][figure]]
             for arm in (points[0]["arms"] if points else ())
         }
         if curves:
-            svg = lines(curves, x_unit="completion tokens of TIDE's arm", unit=unit, marks=marks, dots=True)
+            svg = lines(
+                curves, x_unit="completion tokens of TIDE's arm", unit=unit, marks=marks, dots=True, colors=_COLORS
+            )
             yield page.plot(svg, f"{unit.capitalize()} of each piece of traffic; dotted: another domain begins.")
-    domains = _measured(adapt)
+    domains = measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
+        at_once = many(int(concurrency), "request")
         ratios = [_series(at, TIDE, "ratio"), *(_series(at, name, f"{name}_ratio") for name in (OWN, POLICY))]
         shown = [one for one in ratios if any(value is not None for value in one.values)]
         svg = bars(list(at), shown, unit="output tok/s, times static", at=1.0)
-        yield page.plot(svg, f"Against the static draft, {concurrency} requests at a time.")
+        yield page.plot(svg, f"Against the static draft, {at_once} at a time.")
         normalised = [_series(at, name, f"{name}_to_plain") for name in (STATIC, OWN, TIDE, POLICY)]
         shown = [one for one in normalised if any(value is not None for value in one.values)]
         if shown:
             svg = bars(list(at), shown, unit="output tok/s, times plain", at=1.0)
-            yield page.plot(svg, f"Against decoding without a draft, {concurrency} requests at a time.")
+            yield page.plot(svg, f"Against decoding without a draft, {at_once} at a time.")
 
 
 def _series(at: Mapping[str, Mapping[str, Any]], name: str, label: str) -> Series:
     """Bars of `name`: the figure `label` of each domain, with its quartiles."""
-    ends = [figures.get(f"{label}_spread") or (None, None) for figures in at.values()]
+    ends = [spread(figures, label) or (None, None) for figures in at.values()]
     values = [figures.get(label) for figures in at.values()]
-    return Series(name, values, [low for low, _ in ends], [high for _, high in ends])
-
-
-def _measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
+    return Series(name, values, [low for low, _ in ends], [high for _, high in ends], _COLORS[name])
 
 
 _DOMAIN_HEADER = (
@@ -95,11 +107,11 @@ _DOMAIN_HEADER = (
 
 
 def _domain_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
-    for name, figures in _measured(adapt).items():
+    for name, figures in measured(adapt).items():
         for concurrency, at in figures["at"].items():
             rates = [_form(at.get(f"{one}_tok_s"), ".1f") for one in _NAMES]
             labels = ("ratio", "own_ratio", *(f"{one}_to_plain" for one in (STATIC, TIDE, POLICY)))
-            ratios = [_form(at.get(label), ".2f") for label in labels]
+            ratios = [ratio(at, label) for label in labels]
             lengths = [_form(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE, POLICY)]
             yield name, concurrency, at["rounds"], *rates, *ratios, *lengths
 
@@ -114,19 +126,18 @@ def _phase_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for phase in adapt["phases"]:
         static = phase["arms"][STATIC]
         for arm, live in phase["live"].items():
-            own, reached, again = phase["arms"][arm], live["to_90"] or {}, live["recovered"] or {}
+            own, again = phase["arms"][arm], live["recovered"] or {}
             yield (
                 phase["name"] + (f", visit {phase['visit'] + 1}" if phase["visit"] else ""),
                 arm,
                 f"{phase['tokens']:,}",
                 _form(static["late_al"], ".2f"),
                 _form(own["late_al"], ".2f"),
-                f"{live['gain']:+.2f}",
+                gain(live),
                 _form(static["late_tok_s"], ".1f"),
                 _form(own["late_tok_s"], ".1f"),
                 _form(live["late_ratio"], ".2f"),
-                _form(reached.get("tokens"), ",.0f"),
-                _form(reached.get("seconds"), ",.0f"),
+                *reached(live),
                 _form(again.get("tokens"), ",.0f"),
             )
 

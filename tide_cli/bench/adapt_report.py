@@ -29,7 +29,7 @@ def adapt_figures(
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: [{wall_s, tokens, kind, text}] of TIDE's arm,
-    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests}, final: {ARM: version},
+    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
     options}.
     """
     passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
@@ -47,7 +47,7 @@ def adapt_figures(
         "series": points,
         "events": _events(events, points, min((one.begun for one in passes), default=None)),
         "identical": identical(passes, arms),
-        "static": {**static, "requests": sum(entry["requests"] for entry in general)},
+        "static": {**static, **{name: sum(entry[name] for entry in general) for name in ("requests", "errors")}},
         "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},
         "options": dict(options),
     }
@@ -65,12 +65,17 @@ def _first_domain(phases: Sequence[str], domains: Mapping[str, Mapping[str, Any]
 def _events(
     events: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], begun: float | None
 ) -> list[dict[str, Any]]:
-    """Those since the first piece began, each with the tokens of TIDE's arm up to then."""
+    """Those since the first piece began, each with the tokens of TIDE's arm up to then; none after the traffic.
+
+    The first draft that is served on request ends it: that is how the comparison at the end begins.
+    """
     if begun is None:
         return []
     found = []
     for event in events:
         wall = event["time"] - begun
+        if wall >= 0 and event["kind"] == "use":
+            break
         if wall >= 0 and event["kind"] in _TOLD:
             tokens = max((point["tokens"] for point in points if point["wall_s"] <= wall), default=0)
             found.append({"wall_s": wall, "tokens": tokens, "kind": event["kind"], "text": event["text"]})

@@ -13,6 +13,8 @@ from tide_cli.bench.adapt_figures import STATIC, TIDE
 from tide_cli.bench.shift import GENERAL
 from tide_cli.printable import many
 
+_FEWEST_ROUNDS = 3  # whose quartiles say something
+
 
 def as_tables(adapt: dict[str, Any]) -> RenderableType:
     """Held-out prompts of each domain, and how each phase of the traffic went; then what it says in words."""
@@ -24,15 +26,19 @@ def as_tables(adapt: dict[str, Any]) -> RenderableType:
     return Group(*parts, *reading(adapt))
 
 
+def measured(adapt: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What was measured in the end: the domains, and general traffic last."""
+    return {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
+
+
 def _domains(adapt: dict[str, Any]) -> Table:
-    table = _table("Held-out prompts, drafts in turns, the trainer idle: tok/s and acceptance length")
+    table = _table("Held-out prompts, drafts in turns, the trainer idle: tok/s and acceptance length; tide: its last")
     table.add_column("domain")
-    measured = {**adapt["domains"], **({GENERAL: adapt["general"]} if adapt["general"] else {})}
-    names = ["at a time", "static", "own", "final", "final / static", "own / static", "plain", "final / plain"]
-    policy = any("policy_tok_s" in at for figures in measured.values() for at in figures["at"].values())
+    names = ["at a time", "static", "own", "tide", "tide / static", "own / static", "plain", "tide / plain"]
+    policy = any("policy_tok_s" in at for figures in measured(adapt).values() for at in figures["at"].values())
     for name in (*names, *["policy", "policy / plain"] * policy):
         table.add_column(name, justify="right")
-    for name, figures in measured.items():
+    for name, figures in measured(adapt).items():
         for place, (concurrency, at) in enumerate(figures["at"].items()):
             table.add_row(
                 "" if place else name,
@@ -40,18 +46,18 @@ def _domains(adapt: dict[str, Any]) -> Table:
                 _rate_and_length(at, "static"),
                 _rate_and_length(at, "own"),
                 _rate_and_length(at, "tide"),
-                _spread(at, "ratio"),
-                _spread(at, "own_ratio"),
+                ratio(at, "ratio"),
+                ratio(at, "own_ratio"),
                 _form(at.get("plain_tok_s"), ".1f"),
-                _spread(at, "tide_to_plain"),
-                *[_rate_and_length(at, "policy"), _spread(at, "policy_to_plain")] * policy,
+                ratio(at, "tide_to_plain"),
+                *[_rate_and_length(at, "policy"), ratio(at, "policy_to_plain")] * policy,
             )
     return table
 
 
 def _phases(adapt: dict[str, Any]) -> Table:
     table = _table(
-        "Traffic, last third of each phase: acceptance length and tok/s; tokens and seconds until 90 % of the gain"
+        "Traffic, last third of each phase: tok/s and acceptance length; tokens and seconds until 90 % of the gain"
     )
     table.add_column("phase")
     for name in ("static", "arm", "", "ratio", "gain", "tokens", "seconds", "back again after"):
@@ -59,7 +65,7 @@ def _phases(adapt: dict[str, Any]) -> Table:
     for phase in adapt["phases"]:
         static = phase["arms"][STATIC]
         for place, (arm, live) in enumerate(phase["live"].items()):
-            own, reached, again = phase["arms"][arm], live["to_90"], live["recovered"]
+            own, again = phase["arms"][arm], live["recovered"]
             visit = f" ({phase['visit'] + 1})" if phase["visit"] else ""
             table.add_row(
                 "" if place else phase["name"] + visit,
@@ -67,43 +73,61 @@ def _phases(adapt: dict[str, Any]) -> Table:
                 arm,
                 f"{_form(own['late_tok_s'], '.1f')}  {_form(own['late_al'], '.2f')}",
                 _form(live["late_ratio"], ".2f"),
-                f"{live['gain']:+.2f}",
-                _form(reached and reached["tokens"], ",.0f"),
-                _form(reached and reached["seconds"], ",.0f"),
+                gain(live),
+                *reached(live),
                 f"{again['tokens']:,.0f} tokens" if again else "-",
             )
     return table
 
 
+def gain(live: Mapping[str, Any]) -> str:
+    """With its standard error."""
+    return f"{live['gain']:+.2f}" + ("" if live["gain_error"] is None else f" ± {live['gain_error']:.2f}")
+
+
+def reached(live: Mapping[str, Any]) -> tuple[str, str]:
+    """Tokens and seconds until 90 % of the gain."""
+    if not live["to_90"]:
+        return "no clear gain", "-"
+    return f"{live['to_90']['tokens']:,.0f}", f"{live['to_90']['seconds']:,.0f}"
+
+
 def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
     """What the figures say, a sentence a line."""
-    ratios = {name: figures["ratio"] for name, figures in adapt["domains"].items() if "ratio" in figures}
+    ends = measured(adapt)
+    load = next((f"With {load} at a time" for figures in ends.values() for load in figures["at"]), "")
+    ratios = {name: figures["ratio"] for name, figures in ends.items() if "ratio" in figures}
     if ratios:
         best, least = max(ratios, key=lambda n: ratios[n]), min(ratios, key=lambda n: ratios[n])
-        yield (
-            f"The final draft gives {ratios[best]:.2f} times the output of the static one on {best}, the best domain, "
-            f"and {ratios[least]:.2f} times on {least}, the least."
-        )
+        others = f", the best, and {ratios[least]:.2f} times on {least}, the least" if len(ratios) > 1 else ""
+        yield f"{load} TIDE's last draft gives {ratios[best]:.2f} times the output of the static one on {best}{others}."
+    slower = [words for name, figures in ends.items() if (words := _slower(name, figures["at"]))]
+    if slower:
+        yield f"It gives less than decoding without a draft on {', '.join(slower)}."
     first = adapt["first_domain"]
     if first and {"static_al", "tide_al"} <= first.keys():
         own = f", {first['own_al']:.2f} when its traffic ended" if "own_al" in first else ""
         yield (
             f"The first domain, {first['name']}: acceptance length {first['static_al']:.2f} with the static "
-            f"draft{own}, {first['tide_al']:.2f} with the final one."
+            f"draft{own}, {first['tide_al']:.2f} with TIDE's last one."
         )
-    to_plain = [at["policy_to_plain"] for at in adapt["domains"].values() if "policy_to_plain" in at]
+    to_plain = [figures["policy_to_plain"] for figures in ends.values() if "policy_to_plain" in figures]
     if to_plain:
         yield (
-            f"With the speculation policy and the draft that its arm has learned: {min(to_plain):.2f} to "
+            f"{load} the speculation policy, with the draft that its arm has learned, gives {min(to_plain):.2f} to "
             f"{max(to_plain):.2f} times the output of decoding without a draft."
         )
     swaps = sum(event["kind"] == "swap" for event in adapt["events"])
     refused = sum(event["kind"] == "gate" and "not passed" in event["text"] for event in adapt["events"])
     yield f"During the traffic: {many(swaps, 'draft')} put into service, {many(refused, 'candidate')} refused."
+    measuring = sum(at["errors"] for figures in ends.values() for at in figures["at"].values())
     errors = sum(of["errors"] for phase in adapt["phases"] for of in phase["arms"].values())
+    errors += adapt["static"]["errors"] + measuring
     same = adapt["identical"]
     equal = f"{same['same']} of {same['requests']} answers were the same text in every arm"
     yield f"{many(errors, 'request')} failed; {equal}."
+    if measuring:
+        yield f"{many(measuring, 'request')} failed in the comparison at the end: the rounds with them do not count."
     share = [phase["arms"][TIDE]["training_share"] for phase in adapt["phases"]]
     if share:
         yield f"A training cycle was running at the end of {sum(share) / len(share):.0%} of TIDE's pieces."
@@ -121,11 +145,22 @@ def _rate_and_length(at: dict[str, Any], name: str) -> str:
     return f"{at[f'{name}_tok_s']:.1f}  {_form(at[f'{name}_al'], '.2f')}"
 
 
-def _spread(at: dict[str, Any], name: str) -> str:
-    if name not in at:
-        return "-"
-    low, high = at[f"{name}_spread"]
-    return f"{at[name]:.2f} ({low:.2f}–{high:.2f})"
+def _slower(name: str, at: Mapping[str, Mapping[str, Any]]) -> str:
+    """'sql (0.90 times with 4 at a time)'; empty where the last draft is nowhere slower than plain decoding."""
+    behind = {load: round(of["tide_to_plain"], 2) for load, of in at.items() if "tide_to_plain" in of}
+    words = [f"{times:.2f} times with {load} at a time" for load, times in behind.items() if times < 1]
+    return f"{name} ({', '.join(words)})" if words else ""
+
+
+def spread(at: Mapping[str, Any], name: str) -> list[float] | None:
+    """The quartiles of a ratio; None where too few rounds were measured to have any."""
+    return at.get(f"{name}_spread") if at.get("rounds", 0) >= _FEWEST_ROUNDS else None
+
+
+def ratio(at: Mapping[str, Any], name: str) -> str:
+    """The ratio `name`, with its quartiles where there are some."""
+    ends = spread(at, name)
+    return _form(at.get(name), ".2f") + (f" ({ends[0]:.2f}–{ends[1]:.2f})" if ends else "")
 
 
 def _form(value: float | None, form: str) -> str:

@@ -27,6 +27,11 @@ _SETTLED = 6.0  # seconds without training after which none begins any more: the
 _WARM_UP_TOKENS = 16
 # what belongs to one life of an appliance, or to one place
 _NOT_COPIED = ("run", "logs", "tmp", "lock", "*.sock")
+# settings that no figure depends on
+_NO_MATTER = {
+    *("state_dir", "cache_dir", "host", "port", "metrics_port", "on_event"),
+    *("start_timeout", "hang_timeout", "train_hang_timeout", "stop_timeout", "restart_limit"),
+}
 
 
 class Arms:
@@ -51,6 +56,10 @@ class Arms:
 
     def settings(self, name: str, **own: Any) -> Settings:
         return bench_settings(self.state(name), **{**self._common, **own})
+
+    def effective(self) -> dict[str, Any]:
+        """The settings in force for every arm that figures may depend on, TIDE_* and the settings file included."""
+        return self.settings("plan").model_dump(mode="json", exclude=_NO_MATTER)
 
     @contextmanager
     def standing(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Appliance]]:

@@ -12,17 +12,21 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from tide_cli.bench.requests import Request
+from tide_cli.errors import reason
 
 # The engine's plugin leaves requests out of the capture whose id starts so.
 NOT_CAPTURED = "tide-measure-"
 _ERROR_TEXT = 300  # characters of an engine's refusal that are kept
+_MOST = 10**7  # tokens or steps of an answer: no engine means more, and each token takes memory here
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -105,30 +109,42 @@ class _Stream:
         self.sent = time.monotonic()
         self.times: list[float] = []
         self.text: list[str] = []
-        self.usage: dict[str, Any] = {}
-        self.spec: dict[str, Any] = {}
+        self.prompt_tokens = self.completion_tokens = 0
+        self.verify_steps: int | None = None
+        self.drafts: int | None = None
+        self.accepted_steps: tuple[int, ...] = ()
         self.finished: float | None = None
 
     def take(self, event: dict[str, Any], now: float) -> None:
-        """One event of the stream, which arrived `now`. Raises _Refused for an error of the engine."""
-        if "error" in event:
-            raise _Refused(str(event["error"].get("message", event["error"]))[:_ERROR_TEXT])
-        self.spec = (event.get("sglext") or {}).get("spec_tokens_details") or self.spec
-        self.usage = event.get("usage") or self.usage
+        """One event of the stream, which arrived `now`. Raises _Refused for an error of the engine, and ValueError,
+        TypeError or AttributeError for what is no event; what came before it stays."""
+        if error := event.get("error"):
+            words = error.get("message", error) if isinstance(error, dict) else error
+            raise _Refused(str(words)[:_ERROR_TEXT])
+        self._count(event.get("usage") or {}, (event.get("sglext") or {}).get("spec_tokens_details") or {})
         for choice in event.get("choices", ()):
             delta = choice.get("delta") or {}
-            text = (delta.get("content") or "") + (delta.get("reasoning_content") or "")
+            text = "".join(delta.get(part) or "" for part in ("content", "reasoning_content"))
             if text:
                 self.text.append(text)
                 self._tokens_until(now)
+            if choice.get("finish_reason") == "abort":
+                raise _Refused("the engine has aborted the answer")
             if choice.get("finish_reason") is not None:
                 self.finished = now
         if self.finished is not None:
             self._tokens_until(self.finished)  # tokens without a text, such as the end of the answer
 
+    def _count(self, usage: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        self.prompt_tokens = _number(usage, "prompt_tokens", self.prompt_tokens)
+        self.completion_tokens = _number(usage, "completion_tokens", self.completion_tokens)
+        self.verify_steps = _number(spec, "spec_verify_ct", self.verify_steps)
+        self.drafts = _number(spec, "spec_num_proposed_drafts", self.drafts)
+        told = spec.get("spec_correct_drafts_histogram") or self.accepted_steps
+        self.accepted_steps = tuple(_checked("spec_correct_drafts_histogram", steps) for steps in told)
+
     def _tokens_until(self, moment: float) -> None:
-        count = int(self.usage.get("completion_tokens", 0))
-        self.times += [moment] * (count - len(self.times))
+        self.times += [moment] * (self.completion_tokens - len(self.times))
 
     def answer(self, error: str | None = None, *, timed_out: bool = False) -> Answer:
         if error is None and self.finished is None:
@@ -139,15 +155,27 @@ class _Stream:
             self.times[0] if self.times else None,
             self.times[-1] if self.times else None,
             tuple(self.times),
-            int(self.usage.get("prompt_tokens", 0)),
-            int(self.usage.get("completion_tokens", 0)),
-            int(self.spec["spec_verify_ct"]) if self.spec else None,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.verify_steps,
             "".join(self.text),
             error,
-            int(self.spec["spec_num_proposed_drafts"]) if self.spec else None,
-            tuple(self.spec.get("spec_correct_drafts_histogram", ())),
+            self.drafts,
+            self.accepted_steps,
             timed_out,
         )
+
+
+def _number(told: Mapping[str, Any], name: str, before: _T) -> int | _T:
+    """`before` where it is not told."""
+    return before if told.get(name) is None else _checked(name, told[name])
+
+
+def _checked(name: str, count: Any) -> int:
+    """ValueError where it counts nothing."""
+    if not isinstance(count, int) or not 0 <= count <= _MOST:
+        raise ValueError(f"{name} is not what it should be")
+    return count
 
 
 class _Refused(Exception):
@@ -184,5 +212,7 @@ async def _ask(http: httpx.AsyncClient, model: str, request: Request, captured: 
         return stream.answer(str(error))
     except TimeoutError:
         return stream.answer(f"no whole answer within {timeout:g} s", timed_out=True)
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except httpx.HTTPError as error:
         return stream.answer(str(error) or type(error).__name__)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        return stream.answer(f"an event of the answer cannot be read: {reason(error)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tide_cli.bench.requests import Request
@@ -39,6 +39,22 @@ def hold_out(name: str, requests: Sequence[Request], count: int, seed: int) -> t
         )
     drawn = random.Random(f"{seed}/{name}").sample(requests, len(requests))
     return drawn[:count], drawn[count:]
+
+
+def never_measured(name: str, traffic: Sequence[Request], measured: Iterable[Request]) -> list[Request]:
+    """`traffic` of a domain without the prompts that another one, or a second copy, has among its measured ones.
+
+    Raises UsageError where too few are left.
+    """
+    kept_out = [request.messages for request in measured]
+    left = [request for request in traffic if request.messages not in kept_out]
+    if len(left) < _FEWEST:
+        raise UsageError(
+            f"the domain {name} has {many(len(left), 'prompt')} left for traffic",
+            why=f"the others are measured, some of them in another domain; {_FEWEST} must be left",
+            remedy="give it more, or choose a smaller --held-out",
+        )
+    return left
 
 
 def make_phases(traffic: Mapping[str, Sequence[Request]], order: Sequence[str], size: int, mixed: int) -> list[Phase]:

@@ -92,7 +92,10 @@ def adapt(
 
     if html is not None:
         check_page(html)
-    names = _names("--order", order) or _names("--domains", domains)
+    named, ordered = _names("--domains", domains), _names("--order", order)
+    if named and ordered and set(named) != set(ordered):
+        raise UsageError("--domains and --order name different domains", remedy="--order alone is enough")
+    names = ordered or named
     if not names:
         raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
     if speculation == "off":

@@ -1,0 +1,53 @@
+"""The folder of a shift experiment: what an interrupted one goes on with, and the report so far."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.results import Results
+from tide_cli.errors import TideError, UsageError, reason
+
+RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
+ANOTHER = "name another folder"
+
+
+def open_results(folder: Path, options: AdaptOptions, settings: Mapping[str, Any], script: str) -> Results:
+    """Those of an interrupted run of the same kind, else new ones. UsageError where other ones are there.
+
+    settings: of every arm, in force now; script: digest of the requests. A run that is older than these two has neither
+    and is taken as it is.
+    """
+    path = folder / RESULTS_FILE
+    if not path.exists():
+        head = {"options": options.to_json(), "settings": dict(settings), "script": script}
+        return Results.begin(path, "adapt", head)
+    found = Results.resume(path, "adapt")
+    had, under = found.head.get("options"), found.head.get("settings", {})
+    if not isinstance(had, dict) or not isinstance(under, dict):
+        raise UsageError(f"{folder} cannot be gone on with", why="options is missing", remedy=ANOTHER)
+    changed = options.differs_from(had)
+    changed += [f"the setting {name}" for name in sorted(under.keys() & settings) if under[name] != settings[name]]
+    if not changed and found.head.get("script", script) != script:
+        changed = ["the prompts of the workload"]
+    if changed:
+        raise UsageError(
+            f"{folder} holds another run",
+            why=f"it differs in {', '.join(changed)}",
+            remedy=f"give the same ones to go on with it, or {ANOTHER}",
+        )
+    return found
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """In one step, so that a reader finds a whole one. TideError where that cannot be."""
+    path, unfinished = folder / REPORT_FILE, folder / f".{REPORT_FILE}"
+    try:
+        unfinished.write_text(json.dumps(report, indent=1))
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise TideError(f"cannot write {path}", why=reason(error)) from None
