@@ -20,7 +20,7 @@ from tide_cli.adaptation.trigger import (
     threshold,
 )
 from tide_cli.printable import many
-from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Tell, TrainAsked
+from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Swapped, Tell, TrainAsked
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.serving import TOO_LATE, Serving, Wish
 from tide_cli.telemetry.totals import ServedRequest
@@ -95,20 +95,23 @@ class Learning:
         """The supervisor itself has not run for a while: what the trainer said meanwhile is still to be read."""
         self._heard = now
 
-    def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
-        """What is due now. engine: the generation of the engine where it is READY, else None."""
+    def pursue(self, engine: int | None, trainer_ready: bool | None, now: float) -> list[Action]:
+        """What is due now. engine: the generation of the engine where it is READY, else None; trainer_ready: None where
+        it will not be ready any more."""
         if engine is None or self.serving.wish is not None:
             return self.serving.next_swap(engine)
         doubt, served = self.serving.doubt, self.serving.served
-        if doubt is not None and (self.paused or not trainer_ready):
+        if doubt is not None and trainer_ready is None:
             return [*self.serving.take_back(doubt), *self.serving.next_swap(engine)]
-        asked = self._now_ticket is not None
-        looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
-        if not (trainer_ready and looked) or served is None or self.paused or self.doing is not Doing.NOTHING:
+        if not trainer_ready or served is None or self.doing is not Doing.NOTHING:
             return []
         if doubt is not None:
             self._begin(Doing.COMPARISON, now)
             return [self.serving.compare(doubt)]
+        asked = self._now_ticket is not None
+        looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
+        if self.paused or not looked:
+            return []
         if self._pool_due and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due = False
@@ -161,7 +164,10 @@ class Learning:
         return []
 
     def pause_asked(self, message: PauseAsked) -> list[Action]:
-        """`tide train pause`: a running cycle is cut short and keeps what it has learned; `resume` goes on with it."""
+        """`tide train pause`: a running cycle is cut short and keeps what it has learned; `resume` goes on with it.
+
+        A doubt about the served version does not wait for that: its comparison, a few samples walked, is let end.
+        """
         word = "paused" if message.pause else "resumed"
         if message.pause == self.paused:
             state = "is paused already" if self.paused else "is not paused"
@@ -170,7 +176,7 @@ class Learning:
         cancel: list[Action] = []
         if self.paused:
             cancel = self._answer(False, "training has been paused")
-            if self.doing is not Doing.NOTHING:
+            if self.doing in (Doing.CYCLE, Doing.POOL):
                 cancel.append(Tell({"cmd": "cancel"}))
         kind = "pause" if message.pause else "resume"
         return [*cancel, Note(kind, f"training {word} by the user"), Answer(message.ticket, True, f"training {word}")]
@@ -207,6 +213,14 @@ class Learning:
             failed = self.serving.not_compared() if compared else []
             return [Note("trainer_error", str(event.get("message", "")), event), *failed]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
+
+    def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
+        """The engine's answer to a swap; where the way back is closed, another kept version may do."""
+        wish = self.serving.wish
+        actions = self.serving.swapped(message, engine)
+        if wish is not None and wish.doubt is not None and self.serving.wish is None and message.error is not None:
+            self._pool_due = self._pool
+        return actions
 
     def _published(self, event: Mapping[str, Any]) -> list[Action]:
         """The gate has judged it against its parent: where that is not served any more it says nothing."""
@@ -249,7 +263,9 @@ class Learning:
         work = self._ended(now)
         if work is Doing.CYCLE:
             actions.append(Note("cycle_end", "cycle lost: the trainer ended", {"published": None}))
-        elif work is not Doing.NOTHING:
+        elif work is Doing.COMPARISON:
+            actions += self.serving.not_compared()
+        elif work is Doing.POOL:
             actions.append(Note("pool", "kept versions were not tried: the trainer ended"))
         return actions
 
