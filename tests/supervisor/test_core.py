@@ -682,9 +682,33 @@ def test_cycles_that_bring_nothing_come_more_seldom() -> None:
         if history.tell(Totals({"tokens": total})):
             starts.append(total)
             cycle = len(starts)
-            history.tell(said("gate", cycle=cycle, passed=False))
+            history.tell(said("gate", cycle=cycle, passed=False, lower_bound=-0.1))
             history.tell(said("cycle_end", cycle=cycle, published=None))
     assert starts == [1000, 3000, 6000, 10000, 15000]
+
+
+def test_a_cycle_without_a_verdict_makes_the_next_one_no_later() -> None:
+    history = History().serving()
+    few = {"passed": False, "lower_bound": None, "reason": "2 held-out samples, at least 4 are needed"}
+    for cycle, total in enumerate((1000, 2000, 3000), 1):
+        assert history.tell(Totals({"tokens": total})) == [Tell({"cmd": "train", "served": 0})]
+        history.tell(said("gate", cycle=cycle, **few))
+        history.tell(said("cycle_end", cycle=cycle, published=None))
+    history.tell(Totals({"tokens": 4000}))
+    history.tell(said("gate", cycle=4, passed=False, lower_bound=-0.1))
+    history.tell(said("cycle_end", cycle=4, published=None))
+    assert history.core.learning.tokens_needed == 2000
+    # a trainer that has lost its count: the verdict was on another cycle 4
+    assert history.tell(Totals({"tokens": 6000})) == [Tell({"cmd": "train", "served": 0})]
+    history.tell(said("cycle_end", cycle=4, published=None, reason="there is no sample to train on"))
+    assert history.core.learning.tokens_needed == 2000
+
+
+def test_a_cycle_waits_for_samples_to_judge_its_draft_by() -> None:
+    history = History().serving()
+    history.core.learning.rules = TriggerRules(1000, held_out=4)
+    assert history.tell(Totals({"tokens": 5000}, held_out=3)) == []
+    assert history.tell(Totals({"tokens": 5000}, held_out=4)) == [Tell({"cmd": "train", "served": 0})]
 
 
 def test_use_answers_after_the_engine() -> None:

@@ -120,8 +120,8 @@ class Core:
                 return self._broken(message, now)
             case RestartAsked():
                 return self._restart_asked(message, now)
-            case Totals(values):
-                self.learning.totals = values
+            case Totals(values, held_out):
+                self.learning.totals, self.learning.held_out = values, held_out
             case Observed(requests):
                 return self.learning.observed(requests)
             case CaptureLooked(failure):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from tide_cli.adaptation.rollback import Watch
 from tide_cli.adaptation.trigger import (
     TriggerRules,
     TriggerState,
@@ -38,9 +39,10 @@ class Doing(Enum):
 class Learning:
     """What the trainer does and has said, and when it begins the next thing.
 
-    rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so; cut_short: a pause has ended that cycle, and `resume` goes on with it; pool: whether kept
-    versions are tried on drift. serving: which draft is served.
+    rules: when a cycle begins; trained_at: the spool's token total when the last one began; began: when that was, or
+    the appliance, in monotonic seconds; paused: no cycle begins until the user says so; cut_short: a pause has ended
+    that cycle, and `resume` goes on with it; pool: whether kept versions are tried on drift; trial: of the version that
+    was served last, if it was not over. serving: which draft is served.
     """
 
     def __init__(
@@ -48,22 +50,26 @@ class Learning:
         rules: TriggerRules,
         performance: Performance,
         trained_at: int = 0,
+        began: float = 0.0,
         paused: bool = False,
         cut_short: bool = False,
         pool: bool = True,
+        trial: Watch | None = None,
     ) -> None:
         self.rules = rules
         self.performance = performance
-        self.serving = Serving(performance)
+        self.serving = Serving(performance, trial)
         self.paused = paused
         self.totals: Mapping[str, int] = {}
+        self.held_out: int | None = None  # samples in the spool that no draft is trained on; None before it is known
         self.doing = Doing.NOTHING
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the vocabulary served when the last cycle began
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
-        self._trigger = TriggerState(trained_at, cut=cut_short)
+        self._judged = False  # the cycle has come to a verdict
+        self._trigger = TriggerState(trained_at, began, cut=cut_short)
         self._heard = 0.0  # when the trainer has begun, or said something about, what it does
         self._now_ticket: int | None = None
 
@@ -118,7 +124,9 @@ class Learning:
             self._begin(Doing.POOL, now)
             return [Tell({"cmd": "choose", "served": served})]
         total = self.totals.get("tokens", 0)
-        decision = should_train(self._trigger, self.rules, total_tokens=total, now=now, requested=asked)
+        decision = should_train(
+            self._trigger, self.rules, total_tokens=total, now=now, requested=asked, held_out=self.held_out
+        )
         if not decision.train:
             return []
         data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": served}
@@ -132,7 +140,7 @@ class Learning:
         ]
 
     def _begin(self, work: Doing, now: float) -> None:
-        self.doing, self.progress, self._heard = work, {}, now
+        self.doing, self.progress, self._heard, self._judged = work, {}, now, False
 
     def _ended(self, now: float) -> Doing:
         """The trainer does nothing more; what it did."""
@@ -191,6 +199,7 @@ class Learning:
             return []
         if kind == "gate":
             self.last_gate = event
+            self._judged = event.get("lower_bound") is not None  # else there was too little to judge by
             verdict = "passed" if event.get("passed") else "not passed"
             return [Note("gate", f"gate {verdict}: {event.get('reason', '')}", event)]
         if kind == "coverage":
@@ -201,11 +210,11 @@ class Learning:
             compared = self._ended(now) is Doing.COMPARISON
             return self.serving.compared(event) if compared else self._pool_chosen(event)
         if kind == "cycle_end":
+            judged = self._judged
             self._ended(now)
             if event.get("reason") == CANCELLED:
                 self._trigger = cycle_cut(self._trigger)
-            elif self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
-                # without a verdict it says nothing about the next one
+            elif judged:  # without a verdict it says nothing about the next one
                 self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
             return [Note("cycle_end", f"cycle {event.get('cycle', '?')} ended: {event.get('reason', '')}", event)]
         if kind == "error":  # whatever fails has no other end

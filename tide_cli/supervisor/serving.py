@@ -17,7 +17,7 @@ TOO_LATE = "; too late: another version is served, or about to be"
 class Doubt:
     """The served version falls short of `previous`, the one before. found: the finding's data; reason: in words.
 
-    asked: the trainer has been asked to compare the two; again: it was asked before, about an earlier doubt, and failed.
+    asked: the trainer has been asked to compare the two; again: after an earlier doubt it has failed to.
     """
 
     version: int
@@ -43,10 +43,14 @@ class Wish:
 
 
 class Serving:
-    """The served version, the one that is wished for, the swap under way, and a doubt about the served one."""
+    """The served version, the one that is wished for, the swap under way, and a doubt about the served one.
 
-    def __init__(self, performance: Performance) -> None:
+    trial: the watch that an earlier life of the supervisor has not brought to its end.
+    """
+
+    def __init__(self, performance: Performance, trial: Watch | None = None) -> None:
         self._performance = performance
+        self._trial = trial
         self.served: int | None = None
         self.wish: Wish | None = None  # until the engine has taken it or refused it
         self.doubt: Doubt | None = None
@@ -58,6 +62,8 @@ class Serving:
         self.served = version
         if version is not None:
             self._performance.changed(version, None, trial=False)
+            if self._trial is not None and self._trial.version == version:
+                self._performance.watch = anew(self._trial)
 
     def stays(self, version: int | None) -> bool:
         """Whether this version is served and none is to replace it: what is learned of another comes too late."""
@@ -101,6 +107,8 @@ class Serving:
         self.served, self.doubt, self._uncompared = message.version, None, None
         trial = wish is not None and wish.doubt is None
         self._performance.changed(message.version, wish.gate if wish else None, trial=trial)
+        watch = self._performance.watch
+        data["watch"] = watch.to_json() if watch else None  # as it begins, for a supervisor that starts anew
         note = Note("swap", f"{name} is served", data)
         return [Serve(message.version), note, *self._fulfilled(wish, True, f"{name} is served")]
 
