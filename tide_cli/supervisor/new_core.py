@@ -6,7 +6,7 @@ import time
 
 from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
-from tide_cli.adaptation.rollback import RollbackRules
+from tide_cli.adaptation.rollback import RollbackRules, Watch
 from tide_cli.adaptation.trigger import TriggerRules
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.journal import read_events, unfinished_trial, was_cut_short, was_paused
@@ -19,7 +19,7 @@ from tide_cli.supervisor.specs import Workshop
 def new_core(workshop: Workshop) -> Core:
     """Raises TideError where the journal cannot be read."""
     settings, database = workshop.settings, workshop.paths.database
-    cycles = read_events(database, newest=1, kind="cycle")
+    cycles, trial = read_events(database, newest=1, kind="cycle"), unfinished_trial(database)
     learning = Learning(
         TriggerRules(
             settings.cycle_tokens,
@@ -35,7 +35,7 @@ def new_core(workshop: Workshop) -> Core:
         paused=was_paused(database),
         cut_short=was_cut_short(database),
         pool=settings.draft_pool,
-        trial=unfinished_trial(database),
+        trial=Watch.from_json(trial) if trial else None,
     )
     limits = Limits(
         settings.start_timeout,
