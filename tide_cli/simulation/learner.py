@@ -96,8 +96,8 @@ class Learner:
         self._train(fresh)
         decision = self._judge(served, held_out)
         figures = {"candidate_al": decision.candidate_al, "served_al": decision.served_al, "passed": decision.passed}
-        figures |= {"gain": decision.gain, "lower_bound": decision.lower_bound}
-        events: list[Event] = [{"event": "gate", "reason": decision.reason, **figures}]
+        gain: Event = {"gain": decision.gain, "lower_bound": decision.lower_bound}
+        events: list[Event] = [{"event": "gate", "reason": decision.reason, **gain, **figures}]
         published = None
         if decision.passed:
             published = self._parent = len(self.versions)
