@@ -90,11 +90,19 @@ def test_the_margin_itself_is_not_enough():
 
 def test_forgetting_old_traffic_stops_a_candidate():
     candidate, served = [Walk(30, 10)] * 8, [Walk(20, 10)] * 8
-    old = {"old_served": [Walk(20, 10)] * 3}
-    kept = decide(candidate, served, old_candidate=[Walk(191, 100)] * 3, **SETTINGS | old)
-    lost = decide(candidate, served, old_candidate=[Walk(189, 100)] * 3, **SETTINGS | old)
+    old = {"old_served": [Walk(20, 10)] * 4}
+    kept = decide(candidate, served, old_candidate=[Walk(191, 100)] * 4, **SETTINGS | old)
+    lost = decide(candidate, served, old_candidate=[Walk(189, 100)] * 4, **SETTINGS | old)
     assert (kept.passed, lost.passed) == (True, False)
-    assert "loses 0.110 on 3 old samples" in lost.reason
+    assert "loses 0.110 on 4 old samples" in lost.reason
+
+
+@pytest.mark.parametrize("old", range(1, MINIMUM_SAMPLES))
+def test_too_few_old_samples_stop_no_candidate(old: int):
+    walks = {"old_candidate": [Walk(15, 10)] * old, "old_served": [Walk(20, 10)] * old}
+    decision = decide([Walk(30, 10)] * 8, [Walk(20, 10)] * 8, **SETTINGS, **walks)
+    assert decision.passed
+    assert decision.reason.endswith(f"above the margin 0.02; the floor is not asked, with {old} of 4 old samples")
 
 
 def test_a_domain_that_loses_too_much_stops_a_candidate():
@@ -153,9 +161,7 @@ def test_the_bound_is_pure_and_between_the_extremes(candidate: list[Walk], seed:
 
 
 @given(st.lists(st.floats(0, 2e9), max_size=60), st.floats(0, 2e9))
-def test_the_newest_are_judged_on_and_more_where_they_are_few(
-    times: list[float], since: float
-):
+def test_the_newest_are_judged_on_and_more_where_they_are_few(times: list[float], since: float):
     created = sorted(times, reverse=True)
     count = recent_count(created, since)
     assert min(RECENT_SAMPLES, len(created)) <= count <= len(created)

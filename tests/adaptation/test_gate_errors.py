@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-from gate_table import SETTINGS, SIZES, passes
+from gate_table import SETTINGS, SIZES, passes, refused
 
 GATES = 100
 
@@ -36,3 +36,11 @@ def test_labels_stop_a_draft_that_gains_on_one_domain_at_the_expense_of_others()
     assert plain > GATES / 2  # it is better on the whole: nothing but the labels tells
     assert guarded <= bound(0.05)
     assert passes("10 % better", 48, GATES)[1] >= GATES - bound(0.05)
+
+
+def test_the_floor_seldom_stops_a_draft_that_has_forgotten_nothing_and_often_one_that_has():
+    assert refused(0.0, 2, GATES) == 0  # too few to ask
+    assert refused(0.0, 4, GATES) <= bound(0.10)
+    assert refused(0.0, 8, GATES) <= bound(0.05)
+    assert refused(0.20, 4, GATES) >= GATES - bound(0.10)
+    assert refused(0.20, 8, GATES) >= GATES - bound(0.05)

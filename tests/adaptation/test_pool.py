@@ -82,6 +82,13 @@ def test_many_versions_share_one_error():
     assert among.gates[0].lower_bound < alone.lower_bound
 
 
+@pytest.mark.parametrize("confidence", [0.95, 1 - 2**-52, 1 - 2**-53])
+def test_no_share_of_the_error_is_too_small_for_a_bound(confidence: float):
+    served = [Walk(20, 10), Walk(21, 10)] * 3
+    walked = dict.fromkeys(range(4), [Walk(40, 10), Walk(41, 10)] * 3)
+    assert choose_version(walked, served, confidence=confidence, **GATE).gates.keys() == {0, 1, 2, 3}
+
+
 versions = st.sets(st.integers(0, 30))
 
 

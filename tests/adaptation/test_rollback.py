@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulated import request
 
 from tide_cli.adaptation.lengths import Lengths, student_quantile
-from tide_cli.adaptation.rollback import RollbackDecision, RollbackRules, Watch, observe
+from tide_cli.adaptation.rollback import RollbackDecision, RollbackRules, Watch, is_hopeless, observe
 
 RULES = RollbackRules()
 
@@ -67,6 +67,15 @@ def test_the_gates_figure_stands_in_for_a_version_that_was_not_seen_live():
     assert verdict(watch, chance, 1.15)[0] == "rolled_back"
     assert verdict(watch, chance, 1.45)[0] == "trusted"
     assert verdict(Watch(1, 0, None, None), chance, 1.01)[0] == "trusted"  # nothing to compare with
+
+
+@pytest.mark.parametrize(("requests", "hopeless"), [(1, False), (7, False), (8, True)])
+def test_too_few_requests_of_the_version_before_make_no_draft_hopeless(requests: int, hopeless: bool):
+    before, live = Lengths(), Lengths().add(1750, 1000)
+    for _ in range(requests):
+        before = before.add(60, 12)
+    assert is_hopeless(Watch(5, 4, 2.10, 2.05, before, live), RULES) == hopeless
+    assert is_hopeless(Watch(5, 4, 2.10, 2.05, before, Lengths().add(1100, 1000)), RULES)
 
 
 def test_words_and_figures():

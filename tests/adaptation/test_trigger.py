@@ -21,7 +21,7 @@ RULES = TriggerRules(6000, seconds=600, least_tokens=500, most_patience=8)
 amounts = st.integers(0, 10**6)
 
 
-def ask(state: TriggerState, total: int, now: float = 0.0, rules: TriggerRules = RULES, **asked: bool) -> str | None:
+def ask(state: TriggerState, total: int, now: float = 0.0, rules: TriggerRules = RULES, **asked: int) -> str | None:
     """The reason to train, or None."""
     decision = should_train(state, rules, total_tokens=total, now=now, **asked)
     assert decision.reason
@@ -47,11 +47,23 @@ def test_reasons_name_the_figures():
 def test_time_alone_starts_nothing():
     assert ask(TriggerState(), 499, now=10_000) is None
     assert ask(TriggerState(), 500, now=599) is None
-    assert "600 s since the last cycle began, 500 new" in ask(TriggerState(), 500, now=600)
+    assert "no cycle has begun for 600 s, 500 new" in ask(TriggerState(), 500, now=600)
     assert ask(TriggerState(), 500, now=10_000, rules=TriggerRules(6000)) is None
     later = cycle_began(TriggerState(), total_tokens=500, now=600)
     assert ask(later, 1100, now=1100) is None
     assert ask(later, 1100, now=1200)
+
+
+def test_no_cycle_begins_by_itself_whose_draft_could_not_be_judged():
+    rules = TriggerRules(6000, seconds=600, held_out=4)
+    drift, cut = drifted(TriggerState(), "acceptance has fallen"), cycle_cut(TriggerState())
+    for state in (TriggerState(), drift, cut):
+        assert ask(state, 9000, rules=rules, held_out=3) is None
+        assert ask(state, 9000, rules=rules, held_out=4)
+        assert ask(state, 9000, rules=rules)  # not known
+        assert ask(state, 9000, rules=rules, held_out=0, requested=True)
+    waits = should_train(TriggerState(), rules, total_tokens=9000, now=0, held_out=3).reason
+    assert waits == "3 of 4 held-out samples that the gate needs"
 
 
 def test_drift_starts_a_cycle_as_soon_as_there_is_something_to_train_on():

@@ -261,6 +261,18 @@ def test_back_and_forth_without_an_appliance(state: Path) -> None:
     assert (refused.returncode, "v0000 was removed" in refused.stderr) == (1, True)
 
 
+def test_a_version_marked_bad_is_served_on_demand_and_its_mark_is_said(state: Path) -> None:
+    where = ("--state-dir", state)
+    DraftStore(state / "drafts").mark_bad(1, "v0001 is taken back, v0000 returns: it fell short")
+    for done in (tide("drafts", "use", "1", *where), tide("drafts", "use", "1", "--json", *where)):
+        assert (done.returncode, "v0001" in done.stdout) == (0, True)
+        assert "v0001 is marked bad: v0001 is taken back, v0000 returns: it fell short" in done.stderr
+    served(state, 1)
+    served(state, 0)
+    assert "v0001 is marked bad" in tide("drafts", "rollback", *where).stderr
+    assert tide("drafts", "use", "0", *where).stderr == ""
+
+
 def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:
     appliance.up()
     where = ("--state-dir", appliance.paths.state)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from commands import ROOT, tide
 from scripted import make_target, publish
 from scripted_process import ScriptedAppliance
+
+from tide_cli.supervisor.journal import Journal
 
 
 def test_a_session(appliance: ScriptedAppliance) -> None:
@@ -84,6 +88,20 @@ def test_followed_events_are_one_json_object_a_line(appliance: ScriptedAppliance
             assert any(json.loads(line)["kind"] == "stop" for line in follower.stdout)
         finally:
             follower.terminate()
+
+
+def test_a_followed_event_with_a_figure_that_is_no_number_is_json_all_the_same(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "tide.db")
+    journal.note("gate", "the loss is not a number", {"gain": math.nan, "domains": {"code": math.inf}})
+    journal.close()
+    command = [sys.executable, "-m", "tide_cli", "events", "-f", "--json", "--state-dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as follower:
+        try:
+            line = follower.stdout.readline()
+        finally:
+            follower.terminate()
+    event = json.loads(line, parse_constant=pytest.fail)
+    assert event["data"] == {"gain": None, "domains": {"code": None}}
 
 
 def test_the_plain_lines_of_the_foreground(appliance: ScriptedAppliance) -> None:

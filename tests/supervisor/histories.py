@@ -94,7 +94,7 @@ def with_a_new_draft() -> History:
     history = History().serving()
     history.tell(requests(0, 1.5, 20))
     history.tell(Totals({"tokens": 1000}))
-    history.tell(said("gate", cycle=1, passed=True, candidate_al=1.8, served_al=1.5))
+    history.tell(said("gate", cycle=1, passed=True, candidate_al=1.8, served_al=1.5, lower_bound=0.2))
     assert history.tell(said("published", cycle=1, version=1, parent=0)) == [Swap(1, 1)]
     history.tell(said("cycle_end", cycle=1, published=1))
     history.tell(Swapped(1, 1))

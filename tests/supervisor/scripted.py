@@ -163,7 +163,7 @@ def trainer(folder: str, events: str) -> None:
             next(commands)
             tell(event="cycle_end", cycle=cycle, seconds=1.0, published=None, reason="cancelled")
             continue
-        tell(event="gate", cycle=cycle, passed=True, reason="gains 0.25")
+        tell(event="gate", cycle=cycle, passed=True, reason="gains 0.25", lower_bound=0.1)
         version = publish(state / "drafts", command["served"], Path(folder) / "scratch")
         tell(event="published", cycle=cycle, version=version, parent=command["served"])
         tell(event="cycle_end", cycle=cycle, seconds=1.0, published=version, reason="done")

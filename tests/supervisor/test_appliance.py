@@ -73,9 +73,9 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     assert appliance.paths.socket.stat().st_mode & 0o777 == 0o600
     assert read_served(appliance.paths.database) == 0
 
-    appliance.store_samples(held_out=3, tokens=150)
+    appliance.store_samples(held_out=4, tokens=150)
     status = appliance.until(lambda status: status["drafts"]["served"] == 1 and status["engine"])
-    assert status["spool"].items() >= {"samples": 3, "tokens": 150}.items()
+    assert status["spool"].items() >= {"samples": 4, "tokens": 150}.items()
     status = appliance.until(lambda status: status["speculation"] and status["spool"]["fill"])
     assert (status["speculation"]["steps"], status["speculation"]["reason"]) == (2, "it pays")
     assert status["live"]["by_position"] == [0.5, 0.4]

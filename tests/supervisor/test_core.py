@@ -490,12 +490,83 @@ def test_a_draft_in_doubt_waits_for_the_cycle_that_runs() -> None:
     assert history.tell(said("cycle_end", cycle=2, published=None)) == [COMPARE]
 
 
-@pytest.mark.parametrize("ends", [said("error", message="no space left"), Exited(TRAINER, 1, 1)])
-def test_a_draft_in_doubt_goes_where_nobody_can_compare(ends: Message) -> None:
+@pytest.mark.parametrize("dies", [False, True], ids=["an error", "the trainer's end"])
+def test_a_comparison_that_fails_takes_no_draft_back_unless_it_falls_short_again(dies: bool) -> None:
     history = with_a_new_draft()
+
+    def fails(generation: int) -> list[Action]:
+        if not dies:
+            return history.tell(said("error", message="the draft file v0007/manifest.json is damaged"))
+        actions = history.tell(Exited(TRAINER, generation, 1))
+        history.tell(Tick(), at=history.now + 10)
+        history.tell(said("ready", generation=generation + 1))
+        return actions
+
     assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
-    assert Swap(0, 1) in history.tell(ends)
+    assert fails(1) == []
+    assert "v0001 stays for now and is watched anew" in next(n.text for n in history.notes if n.kind == "pool")
+    assert history.tell(requests(1, 1.2, 5, first=300)) == []
+    assert history.tell(requests(1, 1.2, 30, first=400)) == [COMPARE]
+    marked, swap = fails(2)
+    assert isinstance(marked, MarkBad)
+    assert swap == Swap(0, 1)
+    assert "for the second time" in marked.reason
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+
+
+def test_a_draft_that_could_not_be_compared_can_still_earn_its_trust() -> None:
+    history = with_a_new_draft()
+    history.tell(requests(1, 1.2, 30, first=200))
+    history.tell(said("error", message="no space left"))
+    assert history.tell(requests(1, 1.8, 60, first=300)) == []
+    assert history.kinds()[-1] == "trusted"
+    assert history.core.learning.served == 1
+
+
+def test_a_draft_in_doubt_waits_for_a_trainer_that_is_starting() -> None:
+    history = with_a_new_draft()
+    history.tell(Exited(TRAINER, 1, 1))
+    assert history.tell(requests(1, 1.2, 30, first=200)) == []
+    assert history.tell(Tick(), at=history.now + 1) == [Spawn(TRAINER, 2)]
+    assert history.tell(said("ready", generation=2)) == [COMPARE]
+    assert "rollback" not in history.kinds()
+
+
+def test_a_draft_in_doubt_goes_where_nobody_will_compare() -> None:
+    history = with_a_new_draft()
+    for generation in (1, 2, 3):
+        history.tell(Exited(TRAINER, generation, 1))
+        history.tell(Tick(), at=history.now + 60)
+    assert history.state(TRAINER) is State.FATAL
+    assert Swap(0, 1) in history.tell(requests(1, 1.2, 30, first=200))
     assert "rollback" in history.kinds()
+
+
+@pytest.mark.parametrize("during", [False, True], ids=["before it", "during it"])
+def test_a_pause_lets_a_comparison_end(during: bool) -> None:
+    history = with_a_new_draft()
+    paused = [Answer(7, True, "training paused")]
+    if not during:
+        assert history.tell(PauseAsked(7, True)) == paused
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    if during:
+        assert history.tell(PauseAsked(7, True)) == paused
+    assert history.tell(said("pool", version=None, served=1, reason="none of 1 kept versions passed the gate")) == []
+    assert history.kinds()[-1] == "trusted"
+    assert history.tell(Totals({"tokens": 9000})) == []
+
+
+def test_where_the_way_back_is_refused_kept_versions_are_tried_and_it_is_watched_on() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.1, 30, first=200))[-1] == Swap(0, 1)
+    choose = Tell({"cmd": "choose", "served": 1})
+    assert history.tell(Swapped(0, 1, "damaged")) == [choose]
+    assert history.kinds()[-1] == "swap_refused"
+    assert history.tell(said("pool", version=None, served=1, reason="none passed")) == []
+    marked, swap = history.tell(requests(1, 1.1, 30, first=300))
+    assert (type(marked), swap) == (MarkBad, Swap(0, 1))
+    assert history.tell(Swapped(0, 1)) == [Serve(0)]
+    assert history.core.learning.performance.watch is None
 
 
 def test_a_draft_in_doubt_that_the_user_replaces_is_in_doubt_no_more() -> None:
@@ -611,9 +682,33 @@ def test_cycles_that_bring_nothing_come_more_seldom() -> None:
         if history.tell(Totals({"tokens": total})):
             starts.append(total)
             cycle = len(starts)
-            history.tell(said("gate", cycle=cycle, passed=False))
+            history.tell(said("gate", cycle=cycle, passed=False, lower_bound=-0.1))
             history.tell(said("cycle_end", cycle=cycle, published=None))
     assert starts == [1000, 3000, 6000, 10000, 15000]
+
+
+def test_a_cycle_without_a_verdict_makes_the_next_one_no_later() -> None:
+    history = History().serving()
+    few = {"passed": False, "lower_bound": None, "reason": "2 held-out samples, at least 4 are needed"}
+    for cycle, total in enumerate((1000, 2000, 3000), 1):
+        assert history.tell(Totals({"tokens": total})) == [Tell({"cmd": "train", "served": 0})]
+        history.tell(said("gate", cycle=cycle, **few))
+        history.tell(said("cycle_end", cycle=cycle, published=None))
+    history.tell(Totals({"tokens": 4000}))
+    history.tell(said("gate", cycle=4, passed=False, lower_bound=-0.1))
+    history.tell(said("cycle_end", cycle=4, published=None))
+    assert history.core.learning.tokens_needed == 2000
+    # a trainer that has lost its count: the verdict was on another cycle 4
+    assert history.tell(Totals({"tokens": 6000})) == [Tell({"cmd": "train", "served": 0})]
+    history.tell(said("cycle_end", cycle=4, published=None, reason="there is no sample to train on"))
+    assert history.core.learning.tokens_needed == 2000
+
+
+def test_a_cycle_waits_for_samples_to_judge_its_draft_by() -> None:
+    history = History().serving()
+    history.core.learning.rules = TriggerRules(1000, held_out=4)
+    assert history.tell(Totals({"tokens": 5000}, held_out=3)) == []
+    assert history.tell(Totals({"tokens": 5000}, held_out=4)) == [Tell({"cmd": "train", "served": 0})]
 
 
 def test_use_answers_after_the_engine() -> None:

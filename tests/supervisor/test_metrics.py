@@ -24,14 +24,14 @@ def free_port() -> int:
 def test_metrics_over_the_socket_and_over_a_port(appliance: ScriptedAppliance) -> None:
     port = free_port()
     appliance.up(f"metrics_port={port}")
-    appliance.store_samples(held_out=3, tokens=150)
+    appliance.store_samples(held_out=4, tokens=150)
     appliance.until(lambda status: status["drafts"]["served"] == 1 and status["spool"].get("fill") is not None)
     transport = httpx.HTTPTransport(uds=str(appliance.paths.socket))
     with httpx.Client(transport=transport, base_url="http://tide") as client:
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     figures = parse_page(answer.text)
-    assert figures["tide_spool_samples_total"] == 3
+    assert figures["tide_spool_samples_total"] == 4
     assert figures["tide_served_draft_version"] == figures["tide_swaps_total"] == 1
     assert figures["tide_cycles_total"] == figures["tide_gates_total"] == 1
     assert figures["tide_child_starts_total"] == 3  # the first draft, the engine, the trainer

@@ -108,7 +108,8 @@ def decide(
 
     candidate[i] and served[i] are walks of the same recent sample, old_candidate[i] and old_served[i] of the same old
     one. The lower bound is that of a paired bootstrap over samples of the difference of the two ratios, at one-sided
-    `confidence`. floor: acceptance length the candidate may lose on old samples; without any it cannot lose.
+    `confidence`. floor: acceptance length the candidate may lose on old samples, as measured: at the same confidence,
+    half of the drafts that lose twice as much would pass on eight. With too few old samples it is not asked.
     domains: the recent samples' labels, None where unknown; () where none is known. domain_floor: acceptance length
     the candidate may lose on any one domain, whatever it gains on the others.
     Pure: the same arguments give the same decision. ValueError when the walks are not paired.
@@ -130,10 +131,12 @@ def decide(
         passed = lower > margin
         bound = f"gain {gain:+.3f}, at least {lower:+.3f} with confidence {confidence:g} on {count} samples"
         reason = f"{bound}: {'above' if passed else 'not above'} the margin {margin:g}"
-    loss = acceptance_length(old_served) - acceptance_length(old_candidate)
-    if passed and loss > floor:
+    loss, old = acceptance_length(old_served) - acceptance_length(old_candidate), len(old_candidate)
+    if passed and 0 < old < MINIMUM_SAMPLES:
+        reason = f"{reason}; the floor is not asked, with {old} of {MINIMUM_SAMPLES} old samples"
+    elif passed and loss > floor:
         passed = False
-        reason = f"{reason}, but it loses {loss:.3f} on {len(old_candidate)} old samples, more than the floor {floor:g}"
+        reason = f"{reason}, but it loses {loss:.3f} on {old} old samples, more than the floor {floor:g}"
     losses = domain_losses(candidate, served, domains)
     domain = max(losses, key=losses.__getitem__, default=None)
     if passed and domain is not None and losses[domain] > domain_floor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import nextafter
 from typing import Any
 
 from tide_cli.adaptation.gate import GateDecision, Walk, decide
@@ -95,7 +96,8 @@ def choose_version(
 
     The gate's error is shared among the versions, so that looking at many does not make a wrong one likelier.
     """
-    share = 1 - (1 - confidence) / max(1, len(walked))
+    # never 1 itself, to which a share of the smallest error is rounded: no bound has that confidence
+    share = min(1 - (1 - confidence) / max(1, len(walked)), nextafter(1.0, 0.0))
     gates = {
         version: decide(
             walks,

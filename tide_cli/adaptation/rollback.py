@@ -95,9 +95,18 @@ def observe(watch: Watch, rules: RollbackRules, *, tokens: float, steps: float) 
     )
 
 
-def is_hopeless(watch: Watch) -> bool:
-    """Whether the version gains less than a third of what the one before did: no shift of traffic looks like that."""
-    reference = watch.before.length if watch.before.count else watch.expected_before or watch.forecast or 1.0
+def anew(watch: Watch) -> Watch:
+    """The same watch at its beginning: nothing has been seen of the new version."""
+    return replace(watch, live=Lengths(), looked_at=0.0)
+
+
+def is_hopeless(watch: Watch, rules: RollbackRules) -> bool:
+    """Whether the version gains less than a third of what the one before did: no shift of traffic looks like that.
+
+    What was seen live of the one before counts where it would count for `observe`, else the gate's figures stand in.
+    """
+    seen = watch.before.count >= rules.observations
+    reference = watch.before.length if seen else watch.expected_before or watch.forecast or 1.0
     return watch.live.length - 1 < (reference - 1) / 3
 
 

@@ -20,18 +20,21 @@ class TriggerRules:
     """tokens: new stored tokens that start a cycle. seconds, least_tokens: a cycle also starts so long after the last
     one began, with at least so many new tokens; no seconds, no such cycle. most_patience: the back-off asks for at most
     so many times the tokens and seconds. most_share: part of the time that cycles may take; below 1 where the trainer
-    slows the engine down."""
+    slows the engine down. held_out: samples kept out of training without which no cycle begins by itself, for its draft
+    could not be judged."""
 
     tokens: int
     seconds: float | None = None
     least_tokens: int = 1
     most_patience: int = 16
     most_share: float = 1.0
+    held_out: int = 0
 
 
 @dataclass(frozen=True)
 class TriggerState:
-    """trained_at: the spool's token total when the last cycle began; began: when that was, in seconds of any clock.
+    """trained_at: the spool's token total when the last cycle began; began: when that was, or the appliance, in seconds
+    of any clock.
 
     barren: cycles in a row that brought no new version. A draft at its ceiling would else be trained for ever, to no
     end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
@@ -64,18 +67,21 @@ def should_train(
     now: float,
     running: bool = False,
     requested: bool = False,
+    held_out: int | None = None,
 ) -> TrainDecision:
     """Whether a cycle starts: asked for, to go on with one that was cut short, on drift, at enough new tokens, or after
     enough time with some.
 
     total_tokens: stored since the spool was made; now: on the clock of `state.began`. running: a cycle is under way;
-    there is never a second one.
+    there is never a second one. held_out: samples kept out of training, None where that is not known.
     """
     new = new_tokens(state, total_tokens)
     if running:
         return TrainDecision(False, "a training cycle is running")
     if requested:
         return TrainDecision(True, f"asked for, with {new:,} new tokens stored")
+    if held_out is not None and held_out < rules.held_out:
+        return TrainDecision(False, f"{held_out} of {rules.held_out} held-out samples that the gate needs")
     if state.cut:
         return TrainDecision(True, f"going on with the cycle that was cut short; {new:,} new tokens stored since")
     if state.rests_until is not None and now < state.rests_until:
@@ -89,7 +95,7 @@ def should_train(
         return TrainDecision(True, f"{new:,} new tokens stored, {needed:,} start a cycle{_because(state)}")
     waited = now - state.began
     if rules.seconds is not None and waited >= rules.seconds * patience and new >= rules.least_tokens * patience:
-        return TrainDecision(True, f"{waited:.0f} s since the last cycle began, {new:,} new tokens stored")
+        return TrainDecision(True, f"no cycle has begun for {waited:.0f} s, {new:,} new tokens stored")
     return TrainDecision(False, f"{new:,} of {needed:,} new tokens stored{_because(state)}")
 
 
@@ -114,7 +120,8 @@ def cycle_began(state: TriggerState, *, total_tokens: int, now: float) -> Trigge
 
 
 def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
-    """A cycle has come to its verdict; one that was cut short or failed has none, and is not reported here.
+    """A cycle has come to its verdict; one that was cut short, failed or could not be judged has none, and is not
+    reported here.
 
     Two refusals are not counted, as waiting twice as long would be slow when there is most to learn: that of a cycle
     during which acceptance has fallen, since it was trained on the traffic before; and that of the cycle which the fall

@@ -226,6 +226,8 @@ def _serve(paths: Paths, version: int, json: bool) -> None:
     with suppress(TideError):  # the order itself has been carried out
         if now and ask(paths.socket, "GET", "/v1/status")["training"]["running"]:
             complain(["a training cycle runs, whose draft may replace it", "`tide train pause` ends it"])
+        if why := DraftStore(paths.drafts).marks().bad.get(version):
+            complain([f"{version_name(version)} is marked bad: {why}", "`tide drafts ls` lists the others"])
 
 
 def _serve_from_next_start(paths: Paths, version: int) -> None:

@@ -15,6 +15,7 @@ from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths
 from tide_cli.errors import TideError
 from tide_cli.hints import spelt
+from tide_cli.json_files import finite
 from tide_cli.paths import Paths
 from tide_cli.printable import many, printable_lines
 from tide_cli.supervisor.control_client import ask
@@ -175,12 +176,15 @@ def events(
     paths = appliance_paths(state_dir, config)
     database = paths.database
     rows = read_events(database, newest=newest)
+
+    def show(row: dict[str, Any]) -> str:
+        return dumps(finite(row)) if json else event_line(row)
+
     if json and not follow:
         print_json(rows)
     elif not rows and not follow:
         print("no events")
     else:
-        show = dumps if json else event_line
         for row in rows:
             print(show(row), flush=follow)
     if follow:

@@ -98,7 +98,8 @@ class Learner:
         self._train(fresh)
         decision = self._judge(served, held_out)
         figures = {"candidate_al": decision.candidate_al, "served_al": decision.served_al, "passed": decision.passed}
-        events: list[Event] = [{"event": "gate", "reason": decision.reason, "gain": decision.gain, **figures}]
+        gain: Event = {"gain": decision.gain, "lower_bound": decision.lower_bound}
+        events: list[Event] = [{"event": "gate", "reason": decision.reason, **gain, **figures}]
         published = None
         if decision.passed:
             published = self._parent = len(self.versions)

@@ -223,7 +223,7 @@ class _Simulation:
                 case Swap(version, generation):
                     engine.serve(version)
                     self._swaps.append((now, version))
-                    actions += learning.serving.swapped(Swapped(version, generation), _ENGINE)
+                    actions += learning.swapped(Swapped(version, generation), _ENGINE)
                 case MarkBad(version, _):
                     learner.mark_bad(version)
                 case Note(kind, text, data):

@@ -87,9 +87,10 @@ class Core:
         actions = self._react(message, now)
         if self.stopping:
             return [*actions, *self._deadlines(now), *self._finish_if_empty()]
-        trainer = self._ready_trainer()
-        actions += self.learning.pursue(self._ready_engine(), trainer is not None, now)
-        if trainer is not None:  # a deadline while it has something to do, renewed with all that it says
+        trainer = self.children.get(TRAINER)
+        ready = None if trainer is None or trainer.state is State.FATAL else trainer.state is State.READY
+        actions += self.learning.pursue(self._ready_engine(), ready, now)
+        if trainer is not None and ready:  # a deadline while it has something to do, renewed with all that it says
             trainer.deadline = self.learning.silent_until(self.limits.train_hang_timeout)
         return actions + self._deadlines(now)
 
@@ -119,8 +120,8 @@ class Core:
                 return self._broken(message, now)
             case RestartAsked():
                 return self._restart_asked(message, now)
-            case Totals(values):
-                self.learning.totals = values
+            case Totals(values, held_out):
+                self.learning.totals, self.learning.held_out = values, held_out
             case Observed(requests):
                 return self.learning.observed(requests)
             case CaptureLooked(failure):
@@ -128,7 +129,7 @@ class Core:
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
-                return self.learning.serving.swapped(message, self._ready_engine())
+                return self.learning.swapped(message, self._ready_engine())
             case Told(kind, text):
                 return [Note(kind, text)]
             case TrainAsked():
@@ -293,7 +294,3 @@ class Core:
     def _ready_engine(self) -> int | None:
         engine = self.children[ENGINE]
         return engine.generation if engine.state is State.READY else None
-
-    def _ready_trainer(self) -> Child | None:
-        trainer = self.children.get(TRAINER)
-        return trainer if trainer and trainer.state is State.READY else None

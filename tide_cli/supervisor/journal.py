@@ -110,6 +110,14 @@ def was_cut_short(path: Path) -> bool:
     return bool(ends) and ends[0]["data"].get("reason") == CANCELLED
 
 
+def unfinished_trial(path: Path) -> Mapping[str, Any] | None:
+    """The watch over the version that was swapped in last, as it began; None where it has ended, or there was none."""
+    swaps = read_events(path, newest=1, kind="swap")
+    watch = swaps[0]["data"].get("watch") if swaps else None
+    over = watch is None or read_events(path, after=swaps[0]["id"], newest=1, kind="trusted")
+    return None if over else watch
+
+
 def _select(path: Path, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     if not path.exists():
         return []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from tide_cli.adaptation.rollback import Watch
 from tide_cli.adaptation.trigger import (
     TriggerRules,
     TriggerState,
@@ -20,7 +21,7 @@ from tide_cli.adaptation.trigger import (
     threshold,
 )
 from tide_cli.printable import many
-from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Tell, TrainAsked
+from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Swapped, Tell, TrainAsked
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.serving import TOO_LATE, Serving, Wish
 from tide_cli.telemetry.totals import ServedRequest
@@ -38,9 +39,10 @@ class Doing(Enum):
 class Learning:
     """What the trainer does and has said, and when it begins the next thing.
 
-    rules: when a cycle begins; trained_at: the spool's token total when the last one began; paused: no cycle begins
-    until the user says so; cut_short: a pause has ended that cycle, and `resume` goes on with it; pool: whether kept
-    versions are tried on drift. serving: which draft is served.
+    rules: when a cycle begins; trained_at: the spool's token total when the last one began; began: when that was, or
+    the appliance, in monotonic seconds; paused: no cycle begins until the user says so; cut_short: a pause has ended
+    that cycle, and `resume` goes on with it; pool: whether kept versions are tried on drift; trial: of the version that
+    was served last, if it was not over. serving: which draft is served.
     """
 
     def __init__(
@@ -48,22 +50,26 @@ class Learning:
         rules: TriggerRules,
         performance: Performance,
         trained_at: int = 0,
+        began: float = 0.0,
         paused: bool = False,
         cut_short: bool = False,
         pool: bool = True,
+        trial: Watch | None = None,
     ) -> None:
         self.rules = rules
         self.performance = performance
-        self.serving = Serving(performance)
+        self.serving = Serving(performance, trial)
         self.paused = paused
         self.totals: Mapping[str, int] = {}
+        self.held_out: int | None = None  # samples in the spool that no draft is trained on; None before it is known
         self.doing = Doing.NOTHING
         self.progress: Mapping[str, Any] = {}
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the vocabulary served when the last cycle began
         self._pool = pool
         self._pool_due = False  # the traffic has changed: kept versions are to be tried
-        self._trigger = TriggerState(trained_at, cut=cut_short)
+        self._judged = False  # the cycle has come to a verdict
+        self._trigger = TriggerState(trained_at, began, cut=cut_short)
         self._heard = 0.0  # when the trainer has begun, or said something about, what it does
         self._now_ticket: int | None = None
 
@@ -95,27 +101,32 @@ class Learning:
         """The supervisor itself has not run for a while: what the trainer said meanwhile is still to be read."""
         self._heard = now
 
-    def pursue(self, engine: int | None, trainer_ready: bool, now: float) -> list[Action]:
-        """What is due now. engine: the generation of the engine where it is READY, else None."""
+    def pursue(self, engine: int | None, trainer_ready: bool | None, now: float) -> list[Action]:
+        """What is due now. engine: the generation of the engine where it is READY, else None; trainer_ready: None where
+        it will not be ready any more."""
         if engine is None or self.serving.wish is not None:
             return self.serving.next_swap(engine)
         doubt, served = self.serving.doubt, self.serving.served
-        if doubt is not None and (self.paused or not trainer_ready):
+        if doubt is not None and trainer_ready is None:
             return [*self.serving.take_back(doubt), *self.serving.next_swap(engine)]
-        asked = self._now_ticket is not None
-        looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
-        if not (trainer_ready and looked) or served is None or self.paused or self.doing is not Doing.NOTHING:
+        if not trainer_ready or served is None or self.doing is not Doing.NOTHING:
             return []
         if doubt is not None:
             self._begin(Doing.COMPARISON, now)
             return [self.serving.compare(doubt)]
+        asked = self._now_ticket is not None
+        looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
+        if self.paused or not looked:
+            return []
         if self._pool_due and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due = False
             self._begin(Doing.POOL, now)
             return [Tell({"cmd": "choose", "served": served})]
         total = self.totals.get("tokens", 0)
-        decision = should_train(self._trigger, self.rules, total_tokens=total, now=now, requested=asked)
+        decision = should_train(
+            self._trigger, self.rules, total_tokens=total, now=now, requested=asked, held_out=self.held_out
+        )
         if not decision.train:
             return []
         data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": served}
@@ -129,7 +140,7 @@ class Learning:
         ]
 
     def _begin(self, work: Doing, now: float) -> None:
-        self.doing, self.progress, self._heard = work, {}, now
+        self.doing, self.progress, self._heard, self._judged = work, {}, now, False
 
     def _ended(self, now: float) -> Doing:
         """The trainer does nothing more; what it did."""
@@ -161,7 +172,10 @@ class Learning:
         return []
 
     def pause_asked(self, message: PauseAsked) -> list[Action]:
-        """`tide train pause`: a running cycle is cut short and keeps what it has learned; `resume` goes on with it."""
+        """`tide train pause`: a running cycle is cut short and keeps what it has learned; `resume` goes on with it.
+
+        A doubt about the served version does not wait for that: its comparison, a few samples walked, is let end.
+        """
         word = "paused" if message.pause else "resumed"
         if message.pause == self.paused:
             state = "is paused already" if self.paused else "is not paused"
@@ -170,7 +184,7 @@ class Learning:
         cancel: list[Action] = []
         if self.paused:
             cancel = self._answer(False, "training has been paused")
-            if self.doing is not Doing.NOTHING:
+            if self.doing in (Doing.CYCLE, Doing.POOL):
                 cancel.append(Tell({"cmd": "cancel"}))
         kind = "pause" if message.pause else "resume"
         return [*cancel, Note(kind, f"training {word} by the user"), Answer(message.ticket, True, f"training {word}")]
@@ -185,6 +199,7 @@ class Learning:
             return []
         if kind == "gate":
             self.last_gate = event
+            self._judged = event.get("lower_bound") is not None  # else there was too little to judge by
             verdict = "passed" if event.get("passed") else "not passed"
             return [Note("gate", f"gate {verdict}: {event.get('reason', '')}", event)]
         if kind == "coverage":
@@ -195,11 +210,11 @@ class Learning:
             compared = self._ended(now) is Doing.COMPARISON
             return self.serving.compared(event) if compared else self._pool_chosen(event)
         if kind == "cycle_end":
+            judged = self._judged
             self._ended(now)
             if event.get("reason") == CANCELLED:
                 self._trigger = cycle_cut(self._trigger)
-            elif self.last_gate is not None and self.last_gate.get("cycle") == event.get("cycle"):
-                # without a verdict it says nothing about the next one
+            elif judged:  # without a verdict it says nothing about the next one
                 self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
             return [Note("cycle_end", f"cycle {event.get('cycle', '?')} ended: {event.get('reason', '')}", event)]
         if kind == "error":  # whatever fails has no other end
@@ -207,6 +222,14 @@ class Learning:
             failed = self.serving.not_compared() if compared else []
             return [Note("trainer_error", str(event.get("message", "")), event), *failed]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
+
+    def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
+        """The engine's answer to a swap; where the way back is closed, another kept version may do."""
+        wish = self.serving.wish
+        actions = self.serving.swapped(message, engine)
+        if wish is not None and wish.doubt is not None and self.serving.wish is None and message.error is not None:
+            self._pool_due = self._pool
+        return actions
 
     def _published(self, event: Mapping[str, Any]) -> list[Action]:
         """The gate has judged it against its parent: where that is not served any more it says nothing."""
@@ -249,7 +272,9 @@ class Learning:
         work = self._ended(now)
         if work is Doing.CYCLE:
             actions.append(Note("cycle_end", "cycle lost: the trainer ended", {"published": None}))
-        elif work is not Doing.NOTHING:
+        elif work is Doing.COMPARISON:
+            actions += self.serving.not_compared()
+        elif work is Doing.POOL:
             actions.append(Note("pool", "kept versions were not tried: the trainer ended"))
         return actions
 

@@ -94,9 +94,11 @@ class TrainerSaid:
 
 @dataclass(frozen=True)
 class Totals:
-    """The spool's counters, monotonic over the spool's life."""
+    """The spool's counters, monotonic over the spool's life. held_out: samples in it now that no draft is trained on,
+    as many as are asked for at most; None: not known."""
 
     values: Mapping[str, int]
+    held_out: int | None = None
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Performance:
         name = f"v{watch.version:04d}"
         data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json(), "domains": self.domains}
         if decision.verdict == "rolled_back":
-            hopeless = rollback.is_hopeless(watch)
+            hopeless = rollback.is_hopeless(watch, self._rollback_rules)
             perhaps = "" if hopeless else ", which may be the traffic's doing"
             text = f"{name} falls short{perhaps}: {decision.reason}"
             return [Finding("doubt", text, data | {"reason": decision.reason, "hopeless": hopeless})]

@@ -135,7 +135,7 @@ class Supervisor:
 
     def train_now(self) -> str:
         """Start a training cycle. Raises TideError where none can begin, or its draft could not be judged."""
-        held_out = held_out_samples(self._paths.spool)
+        held_out = held_out_samples(self._paths.spool, MINIMUM_SAMPLES)
         if self.core.trains and held_out < MINIMUM_SAMPLES:
             found = many(held_out, "held-out sample")
             raise TideError(

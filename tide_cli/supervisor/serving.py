@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tide_cli.adaptation.rollback import Watch, anew
 from tide_cli.supervisor.messages import CANCELLED, Action, Answer, MarkBad, Note, Serve, Swap, Swapped, Tell, UseAsked
 from tide_cli.supervisor.performance import Finding, Performance
 
@@ -13,24 +14,10 @@ TOO_LATE = "; too late: another version is served, or about to be"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A version that shall be served.
-
-    trial: it will be watched against the one before; gate: the figures by which it has passed against that one;
-    ticket: of the user who has asked for it.
-    """
-
-    version: int
-    trial: bool = True
-    gate: Mapping[str, Any] | None = None
-    ticket: int | None = None
-
-
-@dataclass(frozen=True)
 class Doubt:
     """The served version falls short of `previous`, the one before. found: the finding's data; reason: in words.
 
-    asked: the trainer has been asked to compare the two.
+    asked: the trainer has been asked to compare the two; again: after an earlier doubt it has failed to.
     """
 
     version: int
@@ -38,23 +25,45 @@ class Doubt:
     reason: str
     found: Mapping[str, Any]
     asked: bool = False
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A version that shall be served, and watched against the one before.
+
+    gate: the figures by which it has passed against that one; ticket: of the user who has asked for it. doubt: why the
+    one before is taken back; this one is then its predecessor, and not watched.
+    """
+
+    version: int
+    gate: Mapping[str, Any] | None = None
+    ticket: int | None = None
+    doubt: Doubt | None = None
 
 
 class Serving:
-    """The served version, the one that is wished for, the swap under way, and a doubt about the served one."""
+    """The served version, the one that is wished for, the swap under way, and a doubt about the served one.
 
-    def __init__(self, performance: Performance) -> None:
+    trial: the watch that an earlier life of the supervisor has not brought to its end.
+    """
+
+    def __init__(self, performance: Performance, trial: Watch | None = None) -> None:
         self._performance = performance
+        self._trial = trial
         self.served: int | None = None
         self.wish: Wish | None = None  # until the engine has taken it or refused it
         self.doubt: Doubt | None = None
         self._swap: Swap | None = None  # not the wish's own where a version was taken back meanwhile
+        self._uncompared: int | None = None  # the served version, where a comparison with the one before has failed
 
     def starts_with(self, version: int | None) -> None:
         """The engine is started with this version."""
         self.served = version
         if version is not None:
             self._performance.changed(version, None, trial=False)
+            if self._trial is not None and self._trial.version == version:
+                self._performance.watch = anew(self._trial)
 
     def stays(self, version: int | None) -> bool:
         """Whether this version is served and none is to replace it: what is learned of another comes too late."""
@@ -90,11 +99,16 @@ class Serving:
             if engine != message.generation:
                 return []
             note = Note("swap_refused", f"{name} not taken: {message.error}", {"version": message.version})
+            if wish is not None and wish.doubt is not None:
+                self._watch_on(wish.doubt)  # it has to stay for now: the next doubt tries again
             return [note, *self._fulfilled(wish, False, f"{name} was refused: {message.error}")]
         # what the version that leaves had come to, to be compared with
         data = {"version": message.version, "before": self.served, "domains": self._performance.domains}
-        self.served, self.doubt = message.version, None
-        self._performance.changed(message.version, wish.gate if wish else None, trial=wish.trial if wish else False)
+        self.served, self.doubt, self._uncompared = message.version, None, None
+        trial = wish is not None and wish.doubt is None
+        self._performance.changed(message.version, wish.gate if wish else None, trial=trial)
+        watch = self._performance.watch
+        data["watch"] = watch.to_json() if watch else None  # as it begins, for a supervisor that starts anew
         note = Note("swap", f"{name} is served", data)
         return [Serve(message.version), note, *self._fulfilled(wish, True, f"{name} is served")]
 
@@ -119,7 +133,8 @@ class Serving:
         for another one."""
         if finding.kind == "doubt":
             data = finding.data
-            self.doubt = Doubt(data["version"], data["previous"], data["reason"], data)
+            again = data["version"] == self._uncompared
+            self.doubt = Doubt(data["version"], data["previous"], data["reason"], data, again=again)
             if data["hopeless"] and (self.wish is None or self.wish.ticket is None):
                 return self.take_back(self.doubt)
         return [Note(finding.kind, finding.text, finding.data)]
@@ -142,8 +157,22 @@ class Serving:
         return [Note("trusted", text, {**doubt.found, "walked": event.get("walked")})]
 
     def not_compared(self) -> list[Action]:
-        """The trainer has failed to: the doubt decides."""
-        return self.take_back(self._asked) if self._asked is not None else []
+        """The trainer has failed to, which says nothing about the version in doubt: it is watched anew. Where it falls
+        short again, and they cannot be compared again, the doubt decides."""
+        doubt = self._asked
+        if doubt is None:
+            return []
+        if doubt.again:
+            return self.take_back(doubt, f"{doubt.reason}; for the second time, and no comparison has come to its end")
+        self.doubt, self._uncompared = None, doubt.version
+        self._watch_on(doubt)
+        text = f"v{doubt.version:04d} stays for now and is watched anew: it could not be compared with the one before"
+        return [Note("pool", text, doubt.found)]
+
+    def _watch_on(self, doubt: Doubt) -> None:
+        """Watch the version in doubt anew, if it is still served."""
+        if doubt.version == self.served:
+            self._performance.watch = anew(Watch.from_json(doubt.found["watch"]))
 
     @property
     def _asked(self) -> Doubt | None:
@@ -153,5 +182,5 @@ class Serving:
     def take_back(self, doubt: Doubt, reason: str | None = None) -> list[Action]:
         """The version in doubt goes. A swap to a successor that is under way is followed by the one back."""
         text = f"v{doubt.version:04d} is taken back, v{doubt.previous:04d} returns: {reason or doubt.reason}"
-        self.wish, self.doubt = Wish(doubt.previous, trial=False), None
+        self.wish, self.doubt = Wish(doubt.previous, doubt=doubt), None
         return [Note("rollback", text, doubt.found), MarkBad(doubt.version, text)]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.errors import TideError, reason
 from tide_cli.hardware.plan import Plan
 from tide_cli.paths import Paths
@@ -30,7 +31,7 @@ from tide_cli.supervisor.process import ChildProcess
 from tide_cli.telemetry.devices import DeviceMeter
 from tide_cli.telemetry.figures import EngineFigures, read_engine
 from tide_cli.telemetry.load import Interval, LoadMeter
-from tide_cli.telemetry.totals import newest_request, served_requests, spool_totals
+from tide_cli.telemetry.totals import held_out_samples, newest_request, served_requests, spool_totals
 
 _PROBE_EVERY = 0.25  # seconds between two attempts at a first token
 _PROBE_TIMEOUT = 60.0  # seconds one attempt may take: the first request may compile kernels
@@ -154,7 +155,7 @@ class Watchers:
         while not self._wait_for_look():
             looks += 1
             if totals := spool_totals(self._paths.spool):
-                self._post(Totals(totals))
+                self._post(Totals(totals, held_out_samples(self._paths.spool, MINIMUM_SAMPLES)))
             if requests := served_requests(self._paths.spool, self._last_request):
                 self._last_request = requests[-1].id
                 self._post(Observed(tuple(requests)))

@@ -38,9 +38,9 @@ def newest_request(folder: Path) -> int:
     return int(rows[0][0] or 0) if rows else 0
 
 
-def held_out_samples(folder: Path) -> int:
-    """Samples of the index that no draft is trained on; 0 before there is one."""
-    rows = _select(folder, "select count(*) from samples where split = 'held_out'")
+def held_out_samples(folder: Path, most: int) -> int:
+    """Samples of the index that no draft is trained on, counted up to `most`; 0 before there is one."""
+    rows = _select(folder, "select count(*) from (select 1 from samples where split = 'held_out' limit ?)", (most,))
     return int(rows[0][0]) if rows else 0
 
 
