@@ -12,9 +12,8 @@ from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import MOST_REQUESTS, numbers
 from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.progress import narrated
-from tide_cli.cli.spool_options import size_words
 from tide_cli.cli.where import Json, path_option
-from tide_cli.printable import many
+from tide_cli.printable import many, size_words
 
 Target = Annotated[str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")]
