@@ -57,11 +57,14 @@ class Machine:
         self.device = "cpu"
         self.most_standing = 0
         self.failing: str | None = None
+        self.refusing: tuple[str, ...] = ()
 
     @contextmanager
     def running(self, settings: Settings, interrupts: Interrupts) -> Iterator[StubAppliance]:
         mode = settings.paths.state.name
         engine = StubEngine(script)
+        if mode in self.refusing:
+            engine.refusal = 500, "no memory"
         appliance = StubAppliance(settings, engine)
         if mode == self.failing:
             appliance.wait_until_ready = self._fail  # type: ignore[method-assign]
@@ -310,6 +313,26 @@ def test_a_guard_that_is_not_met_names_its_cell(
     assert [line for line in errors if "is not met" in line] == [
         "tide: al>=2.5 is not met by static at concurrency 2: 1.5"
     ]
+
+
+@pytest.mark.parametrize("refused", [("static",), ("plain", "static")])
+def test_a_mode_without_any_answer_is_a_failure_with_its_reason(
+    refused: tuple[str, ...],
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine.refusing = refused
+    page = tmp_path / "report.html"
+    assert matrix(*small(workload, "--concurrency", 2, "--html", page)) == 1
+    errors = capsys.readouterr().err
+    for mode in refused:
+        words = f"{mode} at concurrency 2: 8 of 8 requests failed: refused (500): no memory"
+        assert f"tide: {words}" in errors.splitlines()
+        assert words in page.read_text()
+    assert "Only one mode" not in page.read_text()
 
 
 def test_modes_differ_as_they_say(

@@ -12,7 +12,7 @@ import pytest
 from recorded import plan, recorded
 
 from tide_cli.bench.guards import judge, parse_guard
-from tide_cli.bench.matrix import figures
+from tide_cli.bench.matrix_figures import figures
 from tide_cli.bench.matrix_page import matrix_page
 from tide_cli.bench.page import NO_PLOTS, table
 from tide_cli.bench.plots import Series, bars, lines

@@ -7,7 +7,7 @@ from typing import Any
 
 from tide_cli.bench import page
 from tide_cli.bench.matrix import MODES
-from tide_cli.bench.matrix_table import ROWS, load_of, reading, short
+from tide_cli.bench.matrix_table import ROWS, failures, load_of, reading, short
 from tide_cli.bench.plots import Series, bars, has_plots, lines
 from tide_cli.printable import many
 
@@ -43,7 +43,9 @@ def matrix_page(report: Mapping[str, Any]) -> str:
 def _sections(
     report: Mapping[str, Any], matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]
 ) -> Iterator[str]:
-    yield page.section("In short", page.items(reading(matrix) or ["Only one mode was measured."]), _verdict(report))
+    alone = ["Only one mode was measured."] if len(plan["modes"]) == 1 else []
+    failed = page.items(failures(matrix), bad=True)
+    yield page.section("In short", page.items(alone + reading(matrix)), failed, _verdict(report))
     terms = [_WORDS[mode] for mode in plan["modes"]]
     yield page.section("How to read this", page.items([*terms, *_TERMS]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(matrix, cells))

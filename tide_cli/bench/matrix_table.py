@@ -79,14 +79,31 @@ def reading(matrix: Mapping[str, Any]) -> list[str]:
     return [_sentence(entry) for entry in matrix["ratios"] if entry["to"] in (first, "best") and entry["output_tok_s"]]
 
 
+def failures(matrix: Mapping[str, Any]) -> list[str]:
+    """Which requests failed and why, one sentence for each cell that has some."""
+    return [
+        f"{cell['where']}: {cell['errors']} of {many(cell['requests'], 'request')} failed: {'; '.join(cell['reasons'])}"
+        for cell in matrix["cells"]
+        if cell["errors"]
+    ]
+
+
+def unanswered(matrix: Mapping[str, Any]) -> bool:
+    """Whether a cell has no whole answer, so that nothing was measured there."""
+    return any(cell["errors"] == cell["requests"] for cell in matrix["cells"])
+
+
 def _sentence(entry: Mapping[str, Any]) -> str:
     ratio = entry["output_tok_s"]
     to = "the better of plain and adapted in each round" if entry["to"] == "best" else entry["to"]
     words = f"{entry['where']}: {ratio['median']:.2f} times the output of {to}"
-    words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {ratio['rounds']} rounds)"
+    words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {many(ratio['rounds'], 'round')})"
     interval = ratio.get("interval")
     if interval and interval[0] <= 1.0 <= interval[1]:
         words += ", which these few requests do not tell from no difference"
+    for mode, count in entry["errors"].items():
+        if count:
+            words += f"; {count} of {many(entry['requests'], 'request')} of {mode} failed"
     if entry.get("same_text") is not None and entry["same_text"] < 1:
         words += f"; {entry['same_text']:.0%} of the answers are the same text"
     return words

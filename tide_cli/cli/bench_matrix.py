@@ -26,7 +26,7 @@ from tide_cli.cli.load_options import (
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
-from tide_cli.errors import UsageError
+from tide_cli.errors import ExitCode, UsageError
 from tide_cli.printable import many
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ def matrix(
     same devices. Engines are started in temporary folders and ended in any case.
     """
     from tide_cli.bench.guards import check_guards, parse_guard
-    from tide_cli.bench.matrix import COMPARED, GUARDED
+    from tide_cli.bench.matrix_figures import COMPARED, GUARDED
     from tide_cli.bench.matrix_kept import resume_matrix
     from tide_cli.bench.matrix_plan import make_plan, requests_of
+    from tide_cli.bench.matrix_table import failures, unanswered
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
@@ -149,7 +150,10 @@ def matrix(
         _write(html, report, kept)
     if temporary:
         kept.path.unlink()
-    return verdict(report["matrix"]["guards"])
+    for sentence in failures(report["matrix"]):
+        complain([sentence])
+    code = verdict(report["matrix"]["guards"])
+    return int(ExitCode.FAILED) if unanswered(report["matrix"]) else code
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -203,7 +207,8 @@ def _report(plan: MatrixPlan, kept: Results, guards: Sequence[Guard]) -> dict[st
     from dataclasses import asdict
 
     from tide_cli.bench.guards import judge
-    from tide_cli.bench.matrix import Pass, figures
+    from tide_cli.bench.matrix import Pass
+    from tide_cli.bench.matrix_figures import figures
     from tide_cli.bench.report import make_report
 
     passes = [Pass.from_json(part) for part in kept.parts]
