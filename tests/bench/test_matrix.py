@@ -54,7 +54,8 @@ def test_a_slow_round_moves_no_ratio() -> None:
     plain, static = found["cells"][:2]
     assert plain["output_tok_s"] == pytest.approx(5.0)
     assert plain["spread"]["output_tok_s"] == pytest.approx((2.5, 5.0))
-    assert plain["intervals"]["output_tok_s"] == pytest.approx((5.0, 5.0), rel=0.5)
+    low, high = plain["intervals"]["output_tok_s"]
+    assert low < 2.5 < 5.0 < high  # one of three rounds was half as fast
     assert plain["acceptance_length"] is None
     assert static["acceptance_length"] == pytest.approx(63 / 30)
     assert static["acceptance_by_position"] == [1.0]

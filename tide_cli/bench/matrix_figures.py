@@ -72,8 +72,8 @@ def _cell(mode: str, load: Load, passes: Sequence[Pass]) -> dict[str, Any]:
         **summarise(answers),
         **{name: _observed(name, [one.observed.get(name) for one in passes]) for name in sorted(observed)},
         "intervals": {
-            "output_tok_s": rate_interval(answers, rates["output_tok_s"]),
-            "acceptance_length": length_interval(answers),
+            "output_tok_s": rate_interval([one.answers for one in passes], rates["output_tok_s"]),
+            "acceptance_length": length_interval([one.answers for one in passes]),
         },
         "spread": {name: _range(one[name] for one in rounds) for name in ("output_tok_s", "itl_p95_ms")},
         "by_domain": [
@@ -92,11 +92,12 @@ def _ratio(load: Load, ours: tuple[str, Sequence[Pass]], theirs: tuple[str, Sequ
     other = {one.round: one for one in others}
     pairs = [(one, other[one.round]) for one in own if one.round in other]
     rounds = [(pass_figures(a.answers), pass_figures(b.answers)) for a, b in pairs]
-    answers = [both for a, b in pairs for both in zip(a.answers, b.answers, strict=True)]
+    by_round = [list(zip(a.answers, b.answers, strict=True)) for a, b in pairs]
+    answers = [both for row in by_round for both in row]
     whole = [(a, b) for a, b in answers if a.error is None and b.error is None]
     compared = {name: paired_ratio([a[name] for a, _ in rounds], [b[name] for _, b in rounds]) for name in COMPARED}
     if compared["output_tok_s"] is not None:
-        compared["output_tok_s"]["interval"] = rate_ratio_interval(answers)
+        compared["output_tok_s"]["interval"] = rate_ratio_interval(by_round, compared["output_tok_s"]["median"])
     return {
         "mode": mode,
         "to": to,
@@ -108,7 +109,8 @@ def _ratio(load: Load, ours: tuple[str, Sequence[Pass]], theirs: tuple[str, Sequ
         **compared,
         "same_text": sum(a.text == b.text for a, b in whole) / len(whole) if whole else None,
         "by_domain": [
-            {"domain": name} | _domain_ratio([both for both in answers if both[0].request.domain == name])
+            {"domain": name}
+            | _domain_ratio([[both for both in row if both[0].request.domain == name] for row in by_round])
             for name in dict.fromkeys(a.request.domain for a, _ in answers)
         ],
     }
@@ -138,8 +140,9 @@ def _errors(answers: Iterable[Answer]) -> int:
     return sum(answer.error is not None for answer in answers)
 
 
-def _domain_ratio(pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, Any]:
+def _domain_ratio(rounds: Sequence[Sequence[tuple[Answer, Answer]]]) -> dict[str, Any]:
     """request_tok_s: ratio of tokens per second that requests were under way, over all rounds, with its interval."""
+    pairs = [both for row in rounds for both in row]
     whole = [(a, b) for a, b in pairs if a.error is None and b.error is None and a.last and b.last]
     if not whole:
         return {"request_tok_s": None}
@@ -147,7 +150,8 @@ def _domain_ratio(pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, Any]:
         sum(one.completion_tokens for one in side) / sum((one.last or 0.0) - one.sent for one in side)
         for side in zip(*whole, strict=True)
     ]
-    return {"request_tok_s": {"ratio": rates[0] / rates[1], "interval": rate_ratio_interval(whole)}}
+    ratio = rates[0] / rates[1]
+    return {"request_tok_s": {"ratio": ratio, "interval": rate_ratio_interval(rounds, ratio)}}
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -24,6 +24,8 @@ _TERMS = (
     "Time to first token: from the sending of a request to its first token, waiting in the queue included.",
     "Acceptance length: completion tokens per step of the target, its own token included; 1 means that the draft was "
     "of no use.",
+    "95 % interval: from how the figure varies over the rounds and over the requests, a request counting once in however "
+    "many rounds; none for the output of a single round.",
     "Every mode answered the same requests; each round began with another mode, and the prefix cache was emptied "
     "before every pass. Ratios are taken within a round, so that a slow moment of the machine weighs on both sides.",
 )
@@ -113,7 +115,7 @@ def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Ite
             shown.append(Series(one["mode"], values, low, high, MODES.index(one["mode"])))
         if shown:
             svg = bars(domains, shown, unit=f"tok/s of a request, times {first}", at=1.0)
-            yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals over requests.")
+            yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals.")
     positions = {
         cell["mode"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
         for cell in cells

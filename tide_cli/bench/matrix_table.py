@@ -98,9 +98,9 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     to = "the better of plain and adapted in each round" if entry["to"] == "best" else entry["to"]
     words = f"{entry['where']}: {ratio['median']:.2f} times the output of {to}"
     words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {many(ratio['rounds'], 'round')})"
-    interval = ratio.get("interval")
-    if interval and interval[0] <= 1.0 <= interval[1]:
-        words += ", which these few requests do not tell from no difference"
+    low, high = ratio.get("interval") or (0.0, 2.0)  # a single round has none
+    if "interval" in ratio and low <= 1.0 <= high:
+        words += ", which so few rounds and requests do not tell from no difference"
     for mode, count in entry["errors"].items():
         if count:
             words += f"; {count} of {many(entry['requests'], 'request')} of {mode} failed"
