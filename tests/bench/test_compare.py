@@ -125,6 +125,20 @@ def test_other_conditions_are_told() -> None:
     assert [line.split(":")[0] for line in found] == ["workload", "versions"]
 
 
+def test_other_settings_rounds_and_drafts_are_told() -> None:
+    before, after = report(plain=0.2, static=0.1), report(plain=0.2, static=0.1)
+    asked = after["matrix"]["plan"]
+    asked["settings"]["static"]["dtype"] = "float32"
+    asked["drafts"]["static"]["sha256"] = "1" * 64
+    asked.update(rounds=5, seed=1, loads=asked["loads"][:1])
+    assert [line.split(":")[0] for line in changed_conditions(before, after)] == [
+        *("loads", "rounds", "seed", "draft of static", "dtype of static"),
+    ]
+    adapt = {"environment": {}, "adapt": {"options": {"order": ["code", "sql"], "settings": {"dtype": "auto"}}}}
+    other = {"environment": {}, "adapt": {"options": {"order": ["sql", "code"], "settings": {"dtype": "float32"}}}}
+    assert [line.split(":")[0] for line in changed_conditions(adapt, other)] == ["order", "dtype"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"environment": 7}', "nothing"])
 def test_what_is_no_report(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)

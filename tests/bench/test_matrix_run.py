@@ -272,6 +272,8 @@ def test_a_file_of_results_outlives_a_start_that_fails(
         (0, lambda head: head["plan"]["workload"].pop("sha256"), "sha256 is missing"),
         (0, lambda head: head["plan"].update(loads=[{"concurrency": 5000}]), "loads.0 is not what it should be"),
         (0, lambda head: head["plan"].update(loads=[{"concurrency": 0}]), "loads.0 is not what it should be"),
+        (0, lambda head: head["plan"].pop("settings"), "settings is missing"),
+        (0, lambda head: head["plan"]["settings"].pop("static"), "settings is not what it should be"),
         (0, lambda head: head["plan"].update(loads=[{}]), "loads.0 is not what it should be"),
         (1, lambda one: one.pop("answers"), "line 2: answers is missing"),
         (1, lambda one: one.update(answers=[]), "line 2: 0 answers to 4 requests"),
@@ -313,6 +315,34 @@ def test_a_guard_that_is_not_met_names_its_cell(
     assert [line for line in errors if "is not met" in line] == [
         "tide: al>=2.5 is not met by static at concurrency 2: 1.5"
     ]
+
+
+def test_other_settings_are_not_mixed_into_a_measurement(
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "2")
+    assert matrix(*small(workload, "--concurrency", 2, "--results", kept)) == 0
+    head, *passes = kept.read_text().splitlines()
+    settings = json.loads(head)["plan"]["settings"]
+    assert {mode: (one["draft_steps"], one["speculation"]) for mode, one in settings.items()} == {
+        "plain": (2, "off"),
+        "static": (2, "on"),
+    }
+    kept.write_text("\n".join([head, *passes[:-1], ""]))
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "1")
+    started = list(machine.started)
+    assert matrix("--resume", kept) == 2
+    assert "draft_steps of" in (errors := capsys.readouterr().err)
+    assert "was 2 and is 1" in errors
+    assert machine.started == started
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "2")
+    assert matrix("--resume", kept) == 0
 
 
 @pytest.mark.parametrize("refused", [("static",), ("plain", "static")])
@@ -377,6 +407,8 @@ def test_modes_differ_as_they_say(
         (["--workload", "W", "--guard", "adapted:tok_s>=1x"], "adapted is not measured"),
         (["--workload", "W", "--target", "nothing"], "unknown target"),
         (["--workload", "W", "--requests", "1"], "--requests"),
+        (["--workload", "MANY", "--requests", "4"], "--requests 4 leaves out some of 6 domains"),
+        (["--workload", "/dev/zero"], "cannot read the workload /dev/zero"),
         (["--resume", "absent.jsonl"], "cannot read absent.jsonl"),
         (["--resume", "W", "--modes", "plain"], "--modes has no effect with --resume"),
         (["--resume", "W", "--rounds", "3"], "--rounds has no effect with --resume"),
@@ -393,7 +425,12 @@ def test_bad_usage_starts_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert matrix(*[str(workload) if one == "W" else one for one in arguments]) in (1, 2)
+    several = tmp_path / "many"
+    shutil.copytree(workload, several)
+    for name in "abcd":
+        shutil.copy(workload / "sql.jsonl", several / f"{name}.jsonl")
+    folders = {"W": str(workload), "MANY": str(several)}
+    assert matrix(*[folders.get(one, one) for one in arguments]) in (1, 2)
     errors = capsys.readouterr().err
     assert words in errors
     assert len(errors.splitlines()) <= 3

@@ -66,6 +66,13 @@ def test_the_page_holds_what_was_measured() -> None:
     assert "static at concurrency 1: 0.80 times the output of plain" in text
     assert "tok_s&gt;=1.0x is not met by static at concurrency 4 against plain: 0.8" in text
     assert "revision r1" in text
+    assert "dtype auto, draft_steps 3" in text
+
+
+def test_the_page_says_that_the_machine_was_busy() -> None:
+    measured = report(plain=0.2)
+    measured["environment"].update(load=[13.5, 1.0, 1.0], cores=2)
+    assert "13.5 1.0 1.0; this machine is busy" in matrix_page(measured)
 
 
 def test_without_plots_it_has_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:

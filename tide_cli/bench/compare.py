@@ -11,17 +11,29 @@ from tide_cli.bench.guards import Finding, Guard, finding
 from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import json_object
 
-# what makes two measurements comparable, and where it stands in a report
+# what makes two measurements comparable, and where it stands in a report; the first of two names that is there
 _CONDITIONS = (
     ("target", "target"),
     ("target revision", "target_revision"),
     ("workload", "workload.sha256"),
+    ("domains", "workload.domains"),
+    ("loads", "loads"),
+    ("rounds", "rounds"),
     ("requests of a pass", "requests"),
+    ("seed", "seed"),
+    ("order", "order"),
+    ("dtype", "settings.dtype"),
+    ("speculation", "settings.speculation"),
+    *(
+        (f"draft of {mode}", f"drafts.{mode}.sha256", f"drafts.{mode}.draft")
+        for mode in ("static", "adapted", "policy")
+    ),
     ("temperature", "temperature"),
     ("longest answer", "max_tokens"),
     ("processor", "cpu"),
     ("cores", "cores"),
     ("GPUs", "gpus"),
+    ("TIDE", "tide"),
     ("versions", "packages"),
 )
 _LABELS = ("name", "visit", "mode", "domain", "hidden_size", "to")  # what tells entries of a list apart
@@ -106,12 +118,16 @@ def _speaks_of(guard: Guard, one: Difference) -> bool:
 
 def changed_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """What was not the same in both, in words."""
-    found = []
-    for words, name in _CONDITIONS:
-        values = [_find(report, name) for report in (before, after)]
-        if values[0] != values[1]:
-            found.append(f"{words}: {_brief(values[0])} before, {_brief(values[1])} after")
-    return found
+    reports = (before, after)
+    pairs = [(words, *(_find(report, names) for report in reports)) for words, *names in _CONDITIONS]
+    old, new = (_by_mode(report) for report in reports)
+    pairs += [
+        (f"{name} of {mode}", old[mode].get(name), new[mode].get(name))
+        for mode in old
+        if mode in new
+        for name in old[mode] | new[mode]
+    ]
+    return [f"{words}: {_brief(a)} before, {_brief(b)} after" for words, a, b in pairs if a != b]
 
 
 def _figures(report: Mapping[str, Any]) -> dict[tuple[str, str], float]:
@@ -156,15 +172,22 @@ def _label(entry: Mapping[str, Any]) -> str:
     return " ".join(f"{name} {entry[name]}" for name in _LABELS if name in entry)
 
 
-def _find(report: Mapping[str, Any], name: str) -> Any:
-    """The first value of that dotted name, looked for in the environment and in the plans of the measurements."""
-    plans = [part.get("plan", {}) for part in report.values() if isinstance(part, dict)]
-    for place in (report.get("environment", {}), *plans):
-        value: Any = place
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None:
-            return value
+def _by_mode(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """mode -> its settings; empty for a report that has none by mode."""
+    found = _find(report, ["settings"]) or {}
+    return {mode: settings for mode, settings in found.items() if isinstance(settings, dict)}
+
+
+def _find(report: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The first value of these dotted names, looked for in the environment and in the plans of the measurements."""
+    plans = [part.get("plan") or part.get("options") for part in report.values() if isinstance(part, dict)]
+    for name in names:
+        for place in (report.get("environment", {}), *plans):
+            value: Any = place
+            for part in name.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                return value
     return None
 
 

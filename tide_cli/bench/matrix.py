@@ -44,7 +44,8 @@ class MatrixPlan:
     """Everything that decides what is measured; a resumed measurement goes on with the same.
 
     drafts: mode -> {draft, sha256} of those that have one; draft None: the target's own. workload: {path, sha256,
-    domains}. requests: of each pass. timeout: seconds of one request.
+    domains}. requests: of each pass. timeout: seconds of one request. settings: mode -> {setting: value} of those that
+    its engine goes by.
     """
 
     target: str
@@ -59,6 +60,7 @@ class MatrixPlan:
     temperature: float
     seed: int
     timeout: float
+    settings: dict[str, dict[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,8 +24,8 @@ _TERMS = (
     "Time to first token: from the sending of a request to its first token, waiting in the queue included.",
     "Acceptance length: completion tokens per step of the target, its own token included; 1 means that the draft was "
     "of no use.",
-    "95 % interval: from how the figure varies over the rounds and over the requests, a request counting once in however "
-    "many rounds; none for the output of a single round.",
+    "95 % interval: from how the figure varies over the rounds and over the requests, where a request in all rounds "
+    "counts as one; none for the output of a single round.",
     "Every mode answered the same requests; each round began with another mode, and the prefix cache was emptied "
     "before every pass. Ratios are taken within a round, so that a slow moment of the machine weighs on both sides.",
 )
@@ -183,6 +183,9 @@ def _plan_facts(plan: Mapping[str, Any]) -> dict[str, Any]:
         "sampling": f"temperature {plan['temperature']:g}, at most {plan['max_tokens']} tokens, seed {plan['seed']}",
         "time limit": f"{plan['timeout']:g} s",
     }
+    for mode, settings in plan["settings"].items():
+        told = (f"{name} {value}" for name, value in settings.items() if value not in (None, []))
+        facts[f"settings of {mode}"] = ", ".join(told)
     for mode, draft in plan["drafts"].items():
         digest = f", SHA-256 {draft['sha256'][:16]}" if draft["sha256"] else ""
         facts[f"draft of {mode}"] = f"{draft['draft'] or 'the target’s own'}{digest}"

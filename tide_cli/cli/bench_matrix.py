@@ -125,6 +125,7 @@ def matrix(
             temperature=temperature,
             seed=seed,
             timeout=timeout,
+            config=config,
         )
         check_guards(guards, plan.modes, GUARDED, COMPARED)
         environment = take_environment()
