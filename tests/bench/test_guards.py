@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from recorded import LOADS, plan, recorded, recorded_pass
 
@@ -9,6 +11,8 @@ from tide_cli.bench.guards import Finding, Guard, check_guards, judge, parse_gua
 from tide_cli.bench.matrix_figures import COMPARED, GUARDED, figures
 from tide_cli.bench.matrix_table import reading
 from tide_cli.errors import UsageError
+
+MEASURING = Path(__file__).parents[2] / "docs" / "measuring.md"
 
 
 def findings(*texts: str, **steps: float) -> list[Finding]:
@@ -47,6 +51,7 @@ def test_what_is_no_guard(text: str) -> None:
         ("plain:tok_s>=1x", "compares plain with itself"),
         ("errors<=1x", "there is no figure errors"),
         ("al>=1x", "plain decoding has no acceptance_length"),
+        ("kv_use_peak<=90", "kv_use_peak is a share from 0 to 1"),
         ("plain:al>=1", "plain decoding has no acceptance_length"),
     ],
 )
@@ -54,6 +59,14 @@ def test_a_guard_that_nothing_can_answer_is_refused(text: str, words: str) -> No
     with pytest.raises(UsageError, match=words):
         check_guards([parse_guard(text)], ("plain", "static"), GUARDED, COMPARED)
     check_guards([parse_guard("static:tok_s>=1x"), parse_guard("static:al>=1")], ("plain", "static"), GUARDED, COMPARED)
+
+
+def test_every_figure_of_a_guard_is_explained_with_its_short_name() -> None:
+    rows = [line.split("|") for line in MEASURING.read_text().splitlines() if line.startswith("| `")]
+    told = {name.strip(" `") for row in rows for name in row[1].split(",")}
+    short = {name.strip(" `") for row in rows for name in row[2].split(",")} - {""}
+    assert told == set(GUARDED)
+    assert short == {name for figure in GUARDED for name in parse_guard(f"{figure}<=1").names} - told
 
 
 def test_a_planted_regression_is_caught_in_its_cell() -> None:

@@ -66,6 +66,16 @@ def test_a_slow_round_moves_no_ratio() -> None:
     assert [(one["domain"], one["requests"]) for one in static["by_domain"]] == [("code", 9), ("sql", 9)]
 
 
+def test_a_cell_and_its_ratio_are_of_the_same_rounds() -> None:
+    """A round in which both were slow is no reason to show a latency that its ratio contradicts."""
+    steps = {"plain": (0.1, 0.1, 0.4), "static": (0.12, 0.11, 0.11)}
+    passes = [recorded_pass(n, mode, LOADS[0], step[n]) for mode, step in steps.items() for n in range(3)]
+    found = figures(plan("plain", "static"), passes)
+    plain, static = found["cells"]
+    for name in ("ttft_p95_ms", "itl_p95_ms", "e2e_p95_ms"):
+        assert static[name] / plain[name] == pytest.approx(found["ratios"][0][name]["median"])
+
+
 def test_failures_stand_in_the_cell_with_their_reason() -> None:
     load = LOADS[0]
     passes = [recorded_pass(0, "plain", load, 0.1), recorded_pass(0, "static", load, 0.1, failing=2)]

@@ -65,6 +65,8 @@ def test_the_page_holds_what_was_measured() -> None:
     assert text.count("<svg ") == 6  # three by load, one by domain for each load, acceptance by position
     assert "static at concurrency 1: 0.80 times the output of plain" in text
     assert "tok_s&gt;=1.0x is not met by static at concurrency 4 against plain: 0.8" in text
+    assert "<td>4.0 (0.80)</td>" in text
+    assert "in brackets: times plain" in text
     assert "revision r1" in text
     assert "dtype auto, draft_steps 3" in text
 

@@ -17,6 +17,7 @@ _SHORT = {
     "itl_p99": "itl_p99_ms",
     "gap_p95": "gap_p95_ms",
 }
+_SHARES = ("kv_use_peak", "acceptance_rate")
 _FAILURES = ("errors", "timeouts")  # figures that say themselves what failed
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -106,6 +107,8 @@ def check_guards(
                 f"--guard {guard.text!r}: there is no figure {guard.figure}",
                 why=f"there are {', '.join(known)}",
             )
+        if not guard.ratio and guard.figure in _SHARES and guard.bound > 1:
+            raise UsageError(f"--guard {guard.text!r}: {guard.figure} is a share from 0 to 1", remedy="0.9 is 90 %")
         to = guard.to or modes[0]
         if guard.ratio and (guard.mode == to or len(modes) < 2):
             raise UsageError(f"--guard {guard.text!r} compares {to} with itself")

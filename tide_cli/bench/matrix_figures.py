@@ -57,10 +57,11 @@ def figures(plan: MatrixPlan, passes: Sequence[Pass]) -> dict[str, Any]:
 
 
 def _cell(mode: str, load: Load, passes: Sequence[Pass]) -> dict[str, Any]:
-    """Latencies and acceptance over the requests of all rounds; rates are medians over the rounds."""
+    """Rates and latencies are medians over the rounds, as ratios are; the rest is of the requests of all rounds."""
     answers = [answer for one in passes for answer in one.answers]
     rounds = [pass_figures(one.answers) for one in passes]
-    rates = {name: _median(one[name] for one in rounds) for name in ("output_tok_s", "requests_s", "seconds")}
+    by_round = [name for name in COMPARED if name != "acceptance_length"] + ["seconds"]
+    medians = {name: _median(one[name] for one in rounds) for name in by_round}
     observed = {name for one in passes for name in one.observed}
     domains = dict.fromkeys(answer.request.domain for answer in answers)
     return {
@@ -68,11 +69,11 @@ def _cell(mode: str, load: Load, passes: Sequence[Pass]) -> dict[str, Any]:
         **asdict(load),
         "where": f"{mode} at {load.words()}",
         "rounds": len(passes),
-        **rates,
         **summarise(answers),
+        **medians,
         **{name: _observed(name, [one.observed.get(name) for one in passes]) for name in sorted(observed)},
         "intervals": {
-            "output_tok_s": rate_interval([one.answers for one in passes], rates["output_tok_s"]),
+            "output_tok_s": rate_interval([one.answers for one in passes], medians["output_tok_s"]),
             "acceptance_length": length_interval([one.answers for one in passes]),
         },
         "spread": {name: _range(one[name] for one in rounds) for name in ("output_tok_s", "itl_p95_ms")},

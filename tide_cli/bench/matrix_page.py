@@ -7,7 +7,7 @@ from typing import Any
 
 from tide_cli.bench import page
 from tide_cli.bench.matrix import MODES
-from tide_cli.bench.matrix_table import ROWS, failures, load_of, reading, short
+from tide_cli.bench.matrix_table import brackets, failures, load_of, reading, rows, short
 from tide_cli.bench.plots import Series, bars, has_plots, lines
 from tide_cli.printable import many
 
@@ -27,7 +27,8 @@ _TERMS = (
     "95 % interval: from how the figure varies over the rounds and over the requests, where a request in all rounds "
     "counts as one; none for the output of a single round.",
     "Every mode answered the same requests; each round began with another mode, and the prefix cache was emptied "
-    "before every pass. Ratios are taken within a round, so that a slow moment of the machine weighs on both sides.",
+    "before every pass. Rates, latencies and ratios are medians over the rounds. Ratios are taken within a round, so "
+    "that a slow moment of the machine weighs on both sides.",
 )
 
 
@@ -53,16 +54,13 @@ def _sections(
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(matrix, cells))
     for load in dict.fromkeys(load_of(cell) for cell in cells):
         here = [cell for cell in cells if load_of(cell) == load]
-        rows = [
-            (words, *[_figure(cell, name, digits, unit) for cell in here])
-            for words, name, digits, unit in ROWS
-            if any(cell.get(name) is not None for cell in here)
-        ]
-        rows += [
+        figures = [
+            *rows(load, matrix),
             ("95 % interval of output tok/s", *[_interval(cell, "output_tok_s", 1) for cell in here]),
             ("95 % interval of acceptance length", *[_interval(cell, "acceptance_length", 2) for cell in here]),
         ]
-        yield page.section(load.words(), page.table(["", *[cell["mode"] for cell in here]], rows))
+        table = page.table(["", *[cell["mode"] for cell in here]], figures)
+        yield page.section(load.words(), table, page.paragraph(brackets(matrix) or ""))
     for name, words in (("by_prompt_tokens", "length of the prompt"), ("by_output_tokens", "length of the answer")):
         yield page.section(f"By {words}", page.table(_BAND_HEADER, _bands(cells, name)))
     yield page.section(
@@ -163,12 +161,6 @@ def _client(cells: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[object]]:
 
 
 _SIDES = ("client", "engine")
-
-
-def _figure(cell: Mapping[str, Any], name: str, digits: int, unit: float) -> str:
-    if name == "errors":
-        return f"{cell['errors']} / {cell['timeouts']}"
-    return short(None if cell.get(name) is None else cell[name] / unit, digits)
 
 
 def _interval(cell: Mapping[str, Any], name: str, digits: int) -> str:

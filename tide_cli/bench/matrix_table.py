@@ -43,12 +43,10 @@ def load_of(cell: Mapping[str, Any]) -> Load:
 
 def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
     cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
-    first = cells[0]["mode"]
-    ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
     rounds = cells[0]["rounds"]
     table = Table(
         title=f"{load.words()}, {cells[0]['requests'] // max(rounds, 1)} requests in each of {many(rounds, 'round')}",
-        caption=f"in brackets: times {first}, the median of the rounds" if len(cells) > 1 else None,
+        caption=brackets(matrix),
         box=box.SIMPLE,
         title_justify="left",
         caption_justify="left",
@@ -56,10 +54,27 @@ def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
     table.add_column("", no_wrap=True)
     for cell in cells:
         table.add_column(cell["mode"], justify="right", no_wrap=True)
-    for words, name, digits, unit in ROWS:
-        if any(cell.get(name) is not None for cell in cells):
-            table.add_row(words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
+    for row in rows(load, matrix):
+        table.add_row(*row)
     return table
+
+
+def rows(load: Load, matrix: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The figures under a load: their name, and each mode's, with its ratio to the first mode in brackets."""
+    cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
+    first = cells[0]["mode"]
+    ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
+    return [
+        (words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
+        for words, name, digits, unit in ROWS
+        if any(cell.get(name) is not None for cell in cells)
+    ]
+
+
+def brackets(matrix: Mapping[str, Any]) -> str | None:
+    """What they say; None for a single mode, which has none."""
+    modes = list(dict.fromkeys(cell["mode"] for cell in matrix["cells"]))
+    return f"in brackets: times {modes[0]}, the median of the rounds" if len(modes) > 1 else None
 
 
 def _cell(cell: Mapping[str, Any], ratio: Mapping[str, Any] | None, name: str, digits: int, unit: float) -> str:
