@@ -22,6 +22,7 @@ from stub_engine import StubEngine
 from tide_cli.bench import matrix_run
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.matrix import Load
+from tide_cli.bench.results import Results
 from tide_cli.cli import main
 from tide_cli.errors import TideError
 from tide_cli.settings import Settings
@@ -166,6 +167,40 @@ def test_a_page_that_is_lost_costs_no_figures(
     assert f"every pass is kept: `tide bench matrix --resume {kept} --html FILE`" in said.err
     assert matrix("--resume", kept, "--html", tmp_path / "report.html") == 0
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_output_that_is_lost_costs_no_figures(
+    how: list[str],
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        full = Path("/dev/full").open("w")  # noqa: SIM115  the command takes its buffer over
+        for name in ("stdout", "__stdout__"):
+            patched.setattr(sys, name, full)
+        assert matrix(*small(workload, "--concurrency", 2, *how)) == 1
+        sys.stdout.close()
+    (kept,) = (tmp_path / "cache" / "bench").iterdir()
+    assert f"every pass is kept: `tide bench matrix --resume {kept}` shows them" in capsys.readouterr().err
+    assert matrix("--resume", kept) == 0
+
+
+def test_a_file_that_another_process_measures_into_is_left_alone(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    machine.failing = "plain"
+    assert matrix(*small(workload, "--results", kept)) == 1
+    started = list(machine.started)
+    with Results.resume(kept, "matrix"):
+        assert matrix("--resume", kept) == 2
+    assert f"another process measures into {kept}" in capsys.readouterr().err
+    assert machine.started == started
 
 
 def test_engines_on_gpus_stand_one_at_a_time(

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from recorded import plan, recorded
 from tide_cli.bench.guards import judge, parse_guard
 from tide_cli.bench.matrix_figures import figures
 from tide_cli.bench.matrix_page import matrix_page
-from tide_cli.bench.page import NO_PLOTS, table
+from tide_cli.bench.page import NO_PLOTS, table, write_page
 from tide_cli.bench.plots import Series, bars, lines
 from tide_cli.bench.report import make_report, take_environment
 
@@ -102,6 +103,11 @@ def test_plots_take_the_colours_of_the_page() -> None:
         assert set(re.findall(r"(?:fill|stroke): (#\w+)", svg)) <= {"#ffffff"}  # no colour of matplotlib's own
     assert "var(--series-1)" in drawn[0]
     assert "v0001" in drawn[1]
+
+
+def test_half_a_character_is_written_as_what_it_is(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", "a\ud800b", None)
+    assert (tmp_path / "page.html").read_text() == "a\\ud800b"
 
 
 def test_texts_are_texts() -> None:

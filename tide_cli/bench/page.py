@@ -109,6 +109,6 @@ def check_page(path: Path) -> None:
 def write_page(path: Path, text: str, remedy: str | None) -> None:
     """TideError with `remedy` where that cannot be."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode(errors="backslashreplace"))  # a domain's name may hold half a character
     except OSError as error:
         raise TideError(f"cannot write {path}", why=reason(error), remedy=remedy) from None

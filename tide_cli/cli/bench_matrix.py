@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,13 +145,14 @@ def matrix(
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     temporary = results is None and resume is None
-    _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
-    report = _report(plan, kept, guards)
-    _show(report, json)
-    if html is not None:
-        _write(html, report, kept)
-    if temporary:
-        kept.path.unlink()
+    with kept:
+        _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
+        report = _report(plan, kept, guards)
+        _show(report, kept, json)
+        if html is not None:
+            _write(html, report, kept)
+        if temporary:
+            kept.path.unlink()
     for sentence in failures(report["matrix"]):
         complain([sentence])
     code = verdict(report["matrix"]["guards"])
@@ -236,16 +238,21 @@ def _write(html: Path, report: dict[str, Any], kept: Results) -> None:
     complain([f"the report is {html}"])
 
 
-def _show(report: dict[str, Any], json: bool) -> None:
+def _show(report: dict[str, Any], kept: Results, json: bool) -> None:
     from rich.console import Console
 
     from tide_cli.bench.matrix_table import as_tables, reading
 
-    if json:
-        print_json(report)
-        return
-    console = Console()
-    for table in as_tables(report["matrix"]):
-        console.print(table)
-    for sentence in reading(report["matrix"]):
-        console.print(sentence, highlight=False, soft_wrap=True)
+    try:
+        if json:
+            print_json(report)
+        else:
+            console = Console()
+            for table in as_tables(report["matrix"]):
+                console.print(table)
+            for sentence in reading(report["matrix"]):
+                console.print(sentence, highlight=False, soft_wrap=True)
+        sys.stdout.flush()
+    except (OSError, SystemExit):  # the latter is how rich says that nobody reads
+        complain([f"every pass is kept: `tide bench matrix --resume {kept.path}` shows them without measuring"])
+        raise
