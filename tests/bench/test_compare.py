@@ -106,6 +106,15 @@ def test_figures_of_other_benches_meet_as_well() -> None:
     assert (other.where, other.figure, other.after) == ("hidden_size 64", "x", None)
 
 
+def test_rows_of_round_times_meet_by_batch_and_steps() -> None:
+    rows = [{"batch": batch, "steps": steps, "seconds": batch + steps} for batch in (1, 4) for steps in (0, 3)]
+    report = {"environment": {}, "profile": {"profile": rows}, "train": {"steps": 9}}
+    found = {(one.where, one.figure): one.before for one in compare(report, report)}
+    assert found[("profile batch 4 steps 3", "seconds")] == 7.0
+    assert found[("", "steps")] == 9.0
+    assert len(found) == 5
+
+
 def test_guards_bound_the_ratio_or_the_later_figure() -> None:
     differences = compare(report(plain=0.2, static=0.1), report(plain=0.2, static=0.2))
     found = judge_differences([parse_guard("tok_s>=0.98x"), parse_guard("static:errors<=0")], differences)

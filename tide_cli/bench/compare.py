@@ -36,19 +36,20 @@ _CONDITIONS = (
     ("TIDE", "tide"),
     ("versions", "packages"),
 )
-_LABELS = ("name", "visit", "mode", "domain", "hidden_size", "to")  # what tells entries of a list apart
-_SKIPPED = {  # not measured, or said by other figures
-    *("environment", "plan", "options", "guards", "intervals", "spread", "by_domain", "by_prompt_tokens"),
-    *(
-        "by_output_tokens",
-        "ratios",
-        "concurrency",
-        "rate",
-        "rounds",
-        "requests",
-        "rounds_by_steps",
-    ),  # said by the cells
-    *("series", "events", "final", "version"),  # what led to the figures
+_LABELS = (
+    "name",
+    "visit",
+    "mode",
+    "domain",
+    "hidden_size",
+    "batch",
+    "steps",
+    "to",
+)  # what tells entries of a list apart
+_SKIPPED = {  # conditions, what the cells say too, and what led to the figures
+    *("environment", "plan", "options", "guards", "concurrency", "rate", "rounds", "requests", "rounds_by_steps"),
+    *("intervals", "spread", "by_domain", "by_prompt_tokens", "by_output_tokens", "ratios"),
+    *("series", "events", "final", "version"),
 }
 _UNSAID = ("cells", "arms", "live")  # names whose entries' own say enough
 
@@ -101,8 +102,8 @@ def judge_differences(guards: Sequence[Guard], differences: Sequence[Difference]
         own = [one for one in differences if one.figure in guard.names and _speaks_of(guard, one)]
         if not own or guard.to is not None:
             raise UsageError(
-                f"--guard {guard.text!r} speaks of no figure that both reports have",
-                why=f"they have {', '.join(dict.fromkeys(one.figure for one in differences))}",
+                f"--guard {guard.text!r} speaks of no figure of the first report",
+                why=f"it has {', '.join(dict.fromkeys(one.figure for one in differences))}",
             )
         for one in own:
             allowed = any(other.allows(one.failed) for other in guards if _speaks_of(other, one))
@@ -147,12 +148,11 @@ def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
     if isinstance(value, list):
         for entry in value:
             if isinstance(entry, dict):
-                yield from _walk(entry, _joined(where, _label(entry)))
+                figures = {name: inner for name, inner in entry.items() if name not in _LABELS}
+                yield from _walk(figures, _joined(where, _label(entry)))
         return
     for name, inner in value.items():
-        if name in _SKIPPED or name in _LABELS:
-            continue
-        if isinstance(inner, bool) or inner is None:
+        if name in _SKIPPED or isinstance(inner, bool) or inner is None:
             continue
         if isinstance(inner, int | float):
             yield (where, name), float(inner)
