@@ -25,6 +25,7 @@ def plan(*modes: str, rounds: int = 3, requests: int = 6) -> MatrixPlan:
         temperature=0.0,
         seed=0,
         timeout=60.0,
+        settings={mode: {"dtype": "auto", "draft_steps": 3, "gpus": None} for mode in modes},
     )
 
 

@@ -9,7 +9,7 @@ from recorded import plan, recorded
 
 from tide_cli.bench.compare import changed_conditions, compare, judge_differences, read_report
 from tide_cli.bench.guards import parse_guard
-from tide_cli.bench.matrix import figures
+from tide_cli.bench.matrix_figures import figures
 from tide_cli.cli import main
 from tide_cli.errors import UsageError
 
@@ -30,16 +30,89 @@ def test_figures_meet_by_cell() -> None:
     assert not {one.figure for one in differences} & {"concurrency", "seed", "time", "requests"}
 
 
-def test_a_mode_of_one_report_only_is_left_out() -> None:
+def test_a_mode_of_the_second_report_only_is_left_out() -> None:
     differences = compare(report(plain=0.2), report(plain=0.2, static=0.1))
     assert {one.where.split()[0] for one in differences} == {"plain"}
+
+
+def test_what_the_second_report_lacks_is_there_and_meets_no_guard() -> None:
+    whole, without, empty = report(plain=0.2, static=0.1), report(plain=0.2), report(plain=0.2, static=0.1)
+    for cell in empty["matrix"]["cells"]:
+        if cell["mode"] == "static":
+            cell.update(dict.fromkeys(("output_tok_s", "itl_p95_ms"), None), errors=18)
+    for other in (without, empty):
+        differences = compare(whole, other)
+        lacking = {(one.where, one.after, one.ratio) for one in differences if one.figure == "output_tok_s"}
+        assert ("static at concurrency 1", None, None) in lacking
+        for text in ("tok_s>=0.98x", "itl_p95<=9000"):
+            found = judge_differences([parse_guard(text)], differences)
+            assert [(one.where.split()[0], one.met) for one in found] == [("plain", True), ("static", False)] * 2
+
+
+def test_what_failed_in_the_second_report_keeps_a_guard_from_being_met() -> None:
+    after = report(plain=0.2)
+    after["matrix"]["cells"][0]["errors"] = 2
+    differences = compare(report(plain=0.2), after)
+
+    def found(*texts: str) -> list[bool]:
+        return [one.met for one in judge_differences([parse_guard(text) for text in texts], differences)]
+
+    assert found("tok_s>=0.98x") == [False, True]
+    assert found("tok_s>=0.98x", "plain:errors<=2") == [True] * 4
+    assert found("errors<=1") == [False, True]
+
+
+def phase(visit: int) -> dict[str, Any]:
+    arms = {arm: {"tok_s": rate, "al": rate} for arm, rate in (("static", 2.0), ("tide", 3.0))}
+    return {"name": "code", "visit": visit, "arms": arms}
+
+
+ADAPT = {
+    "environment": {},
+    "adapt": {
+        "domains": {
+            name: {"tide_tok_s": rate, "at": {"1": {"tide_tok_s": rate / 2}}}
+            for name, rate in (("code", 8.0), ("sql", 4.0))
+        },
+        "phases": [phase(0), phase(1)],
+        "series": [{"piece": 0, "seconds": 1.0}, {"piece": 1, "seconds": 2.0}],
+    },
+}
+
+
+def test_an_adaptation_is_no_different_from_itself() -> None:
+    differences = compare(ADAPT, ADAPT)
+    assert {one.ratio for one in differences} == {1.0}
+    rates = {one.where: one.before for one in differences if one.figure.endswith("tok_s")}
+    assert rates == {
+        **{"domains code": 8.0, "domains code at 1": 4.0, "domains sql": 4.0, "domains sql at 1": 2.0},
+        **{f"phases name code visit {n} {arm}": rate for n in (0, 1) for arm, rate in (("static", 2.0), ("tide", 3.0))},
+    }
+    for text, places in (("tok_s>=1x", 4), ("tide:al>=1x", 2), ("code:tide_tok_s>=1x", 2)):
+        assert [one.met for one in judge_differences([parse_guard(text)], differences)] == [True] * places
+
+
+def test_two_figures_of_one_name_and_place_are_refused() -> None:
+    doubled = {"environment": {}, "part": [{"x": 1}, {"x": 2}]}
+    with pytest.raises(UsageError, match="two figures x"):
+        compare(doubled, doubled)
 
 
 def test_figures_of_other_benches_meet_as_well() -> None:
     before = {"environment": {}, "spool": [{"hidden_size": 576, "ingest_mb_s": 100.0}, {"hidden_size": 64, "x": 1}]}
     after = {"environment": {}, "spool": [{"hidden_size": 576, "ingest_mb_s": 150.0}]}
-    (one,) = compare(before, after)
+    one, other = compare(before, after)
     assert (one.where, one.figure, one.ratio) == ("hidden_size 576", "ingest_mb_s", 1.5)
+    assert (other.where, other.figure, other.after) == ("hidden_size 64", "x", None)
+
+
+def test_rows_of_round_times_meet_by_batch_and_steps() -> None:
+    rows = [{"batch": batch, "steps": steps, "seconds": batch + steps} for batch in (1, 4) for steps in (0, 3)]
+    report = {"environment": {}, "profile": {"profile": rows}, "train": {"steps": 9}}
+    found = {(one.where, one.figure): one.before for one in compare(report, report)}
+    assert found[("profile batch 4 steps 3", "seconds")] == 7.0
+    assert found[("", "steps")] == 9.0
+    assert len(found) == 5
 
 
 def test_guards_bound_the_ratio_or_the_later_figure() -> None:
@@ -59,6 +132,20 @@ def test_other_conditions_are_told() -> None:
     after["matrix"]["plan"]["workload"]["sha256"] = "other"
     found = changed_conditions(before, after)
     assert [line.split(":")[0] for line in found] == ["workload", "versions"]
+
+
+def test_other_settings_rounds_and_drafts_are_told() -> None:
+    before, after = report(plain=0.2, static=0.1), report(plain=0.2, static=0.1)
+    asked = after["matrix"]["plan"]
+    asked["settings"]["static"]["dtype"] = "float32"
+    asked["drafts"]["static"]["sha256"] = "1" * 64
+    asked.update(rounds=5, seed=1, loads=asked["loads"][:1])
+    assert [line.split(":")[0] for line in changed_conditions(before, after)] == [
+        *("loads", "rounds", "seed", "draft of static", "dtype of static"),
+    ]
+    adapt = {"environment": {}, "adapt": {"options": {"order": ["code", "sql"], "settings": {"dtype": "auto"}}}}
+    other = {"environment": {}, "adapt": {"options": {"order": ["sql", "code"], "settings": {"dtype": "float32"}}}}
+    assert [line.split(":")[0] for line in changed_conditions(adapt, other)] == ["order", "dtype"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"environment": 7}', "nothing"])
@@ -101,6 +188,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert code == 1
     assert json.loads(out)["guards"][1]["met"] is False
     assert errors.splitlines() == [f"tide: tok_s>=0.9x is not met by static at concurrency {n}: 0.5" for n in (1, 4)]
+    files[1].write_text(json.dumps(report(plain=0.2)))
+    code, out, errors = run(*files, "--guard", "tok_s>=0.98x")
+    assert code == 1
+    assert ["static", "at", "concurrency", "1", "output_tok_s", "10", "-", "-"] in [
+        line.split() for line in out.splitlines()
+    ]
+    assert f"tide: {files[1]} lacks" in errors
+    assert "tok_s>=0.98x is not met by static at concurrency 4: there is no such figure" in errors
     assert run(files[0], tmp_path / "absent.json")[0] == 2
     files[1].write_text('{"environment": {}, "spool": []}')
     code, _, errors = run(*files)

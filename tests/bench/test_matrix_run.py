@@ -22,6 +22,7 @@ from stub_engine import StubEngine
 from tide_cli.bench import matrix_run
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.matrix import Load
+from tide_cli.bench.results import Results
 from tide_cli.cli import main
 from tide_cli.errors import TideError
 from tide_cli.settings import Settings
@@ -57,11 +58,14 @@ class Machine:
         self.device = "cpu"
         self.most_standing = 0
         self.failing: str | None = None
+        self.refusing: tuple[str, ...] = ()
 
     @contextmanager
     def running(self, settings: Settings, interrupts: Interrupts) -> Iterator[StubAppliance]:
         mode = settings.paths.state.name
         engine = StubEngine(script)
+        if mode in self.refusing:
+            engine.refusal = 500, "no memory"
         appliance = StubAppliance(settings, engine)
         if mode == self.failing:
             appliance.wait_until_ready = self._fail  # type: ignore[method-assign]
@@ -163,6 +167,40 @@ def test_a_page_that_is_lost_costs_no_figures(
     assert f"every pass is kept: `tide bench matrix --resume {kept} --html FILE`" in said.err
     assert matrix("--resume", kept, "--html", tmp_path / "report.html") == 0
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_output_that_is_lost_costs_no_figures(
+    how: list[str],
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        full = Path("/dev/full").open("w")  # noqa: SIM115  the command takes its buffer over
+        for name in ("stdout", "__stdout__"):
+            patched.setattr(sys, name, full)
+        assert matrix(*small(workload, "--concurrency", 2, *how)) == 1
+        sys.stdout.close()
+    (kept,) = (tmp_path / "cache" / "bench").iterdir()
+    assert f"every pass is kept: `tide bench matrix --resume {kept}` shows them" in capsys.readouterr().err
+    assert matrix("--resume", kept) == 0
+
+
+def test_a_file_that_another_process_measures_into_is_left_alone(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    machine.failing = "plain"
+    assert matrix(*small(workload, "--results", kept)) == 1
+    started = list(machine.started)
+    with Results.resume(kept, "matrix"):
+        assert matrix("--resume", kept) == 2
+    assert f"another process measures into {kept}" in capsys.readouterr().err
+    assert machine.started == started
 
 
 def test_engines_on_gpus_stand_one_at_a_time(
@@ -269,6 +307,8 @@ def test_a_file_of_results_outlives_a_start_that_fails(
         (0, lambda head: head["plan"]["workload"].pop("sha256"), "sha256 is missing"),
         (0, lambda head: head["plan"].update(loads=[{"concurrency": 5000}]), "loads.0 is not what it should be"),
         (0, lambda head: head["plan"].update(loads=[{"concurrency": 0}]), "loads.0 is not what it should be"),
+        (0, lambda head: head["plan"].pop("settings"), "settings is missing"),
+        (0, lambda head: head["plan"]["settings"].pop("static"), "settings is not what it should be"),
         (0, lambda head: head["plan"].update(loads=[{}]), "loads.0 is not what it should be"),
         (1, lambda one: one.pop("answers"), "line 2: answers is missing"),
         (1, lambda one: one.update(answers=[]), "line 2: 0 answers to 4 requests"),
@@ -310,6 +350,54 @@ def test_a_guard_that_is_not_met_names_its_cell(
     assert [line for line in errors if "is not met" in line] == [
         "tide: al>=2.5 is not met by static at concurrency 2: 1.5"
     ]
+
+
+def test_other_settings_are_not_mixed_into_a_measurement(
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "2")
+    assert matrix(*small(workload, "--concurrency", 2, "--results", kept)) == 0
+    head, *passes = kept.read_text().splitlines()
+    settings = json.loads(head)["plan"]["settings"]
+    assert {mode: (one["draft_steps"], one["speculation"]) for mode, one in settings.items()} == {
+        "plain": (2, "off"),
+        "static": (2, "on"),
+    }
+    kept.write_text("\n".join([head, *passes[:-1], ""]))
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "1")
+    started = list(machine.started)
+    assert matrix("--resume", kept) == 2
+    assert "draft_steps of" in (errors := capsys.readouterr().err)
+    assert "was 2 and is 1" in errors
+    assert machine.started == started
+    monkeypatch.setenv("TIDE_DRAFT_STEPS", "2")
+    assert matrix("--resume", kept) == 0
+
+
+@pytest.mark.parametrize("refused", [("static",), ("plain", "static")])
+def test_a_mode_without_any_answer_is_a_failure_with_its_reason(
+    refused: tuple[str, ...],
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine.refusing = refused
+    page = tmp_path / "report.html"
+    assert matrix(*small(workload, "--concurrency", 2, "--html", page)) == 1
+    errors = capsys.readouterr().err
+    for mode in refused:
+        words = f"{mode} at concurrency 2: 8 of 8 requests failed: refused (500): no memory"
+        assert f"tide: {words}" in errors.splitlines()
+        assert words in page.read_text()
+    assert "Only one mode" not in page.read_text()
 
 
 def test_modes_differ_as_they_say(
@@ -354,6 +442,8 @@ def test_modes_differ_as_they_say(
         (["--workload", "W", "--guard", "adapted:tok_s>=1x"], "adapted is not measured"),
         (["--workload", "W", "--target", "nothing"], "unknown target"),
         (["--workload", "W", "--requests", "1"], "--requests"),
+        (["--workload", "MANY", "--requests", "4"], "--requests 4 leaves out some of 6 domains"),
+        (["--workload", "/dev/zero"], "cannot read the workload /dev/zero"),
         (["--resume", "absent.jsonl"], "cannot read absent.jsonl"),
         (["--resume", "W", "--modes", "plain"], "--modes has no effect with --resume"),
         (["--resume", "W", "--rounds", "3"], "--rounds has no effect with --resume"),
@@ -370,7 +460,12 @@ def test_bad_usage_starts_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert matrix(*[str(workload) if one == "W" else one for one in arguments]) in (1, 2)
+    several = tmp_path / "many"
+    shutil.copytree(workload, several)
+    for name in "abcd":
+        shutil.copy(workload / "sql.jsonl", several / f"{name}.jsonl")
+    folders = {"W": str(workload), "MANY": str(several)}
+    assert matrix(*[folders.get(one, one) for one in arguments]) in (1, 2)
     errors = capsys.readouterr().err
     assert words in errors
     assert len(errors.splitlines()) <= 3

@@ -6,15 +6,16 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from recorded import plan, recorded
 
 from tide_cli.bench.guards import judge, parse_guard
-from tide_cli.bench.matrix import figures
+from tide_cli.bench.matrix_figures import figures
 from tide_cli.bench.matrix_page import matrix_page
-from tide_cli.bench.page import NO_PLOTS, table
+from tide_cli.bench.page import NO_PLOTS, table, write_page
 from tide_cli.bench.plots import Series, bars, lines
 from tide_cli.bench.report import make_report, take_environment
 
@@ -65,7 +66,16 @@ def test_the_page_holds_what_was_measured() -> None:
     assert text.count("<svg ") == 6  # three by load, one by domain for each load, acceptance by position
     assert "static at concurrency 1: 0.80 times the output of plain" in text
     assert "tok_s&gt;=1.0x is not met by static at concurrency 4 against plain: 0.8" in text
+    assert "<td>4.0 (0.80)</td>" in text
+    assert "in brackets: times plain" in text
     assert "revision r1" in text
+    assert "dtype auto, draft_steps 3" in text
+
+
+def test_the_page_says_that_the_machine_was_busy() -> None:
+    measured = report(plain=0.2)
+    measured["environment"].update(load=[13.5, 1.0, 1.0], cores=2)
+    assert "13.5 1.0 1.0; this machine is busy" in matrix_page(measured)
 
 
 def test_without_plots_it_has_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +103,11 @@ def test_plots_take_the_colours_of_the_page() -> None:
         assert set(re.findall(r"(?:fill|stroke): (#\w+)", svg)) <= {"#ffffff"}  # no colour of matplotlib's own
     assert "var(--series-1)" in drawn[0]
     assert "v0001" in drawn[1]
+
+
+def test_half_a_character_is_written_as_what_it_is(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", "a\ud800b", None)
+    assert (tmp_path / "page.html").read_text() == "a\\ud800b"
 
 
 def test_texts_are_texts() -> None:

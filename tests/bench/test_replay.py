@@ -39,6 +39,7 @@ def test_a_trace_begins_at_its_first_row(tmp_path: Path) -> None:
         (["timestamp_s,output_tokens", "1,2", "x,2"], "line 3"),
         (["timestamp_s,output_tokens", "nan,2"], "line 2"),
         (["timestamp_s,output_tokens", "1"], "line 2"),
+        (["timestamp_s,output_tokens", "1,2", "2,-7"], "line 3"),
         (["timestamp_s,output_tokens", "2,2", "1,2"], "not in order of time"),
         (["timestamp_s,output_tokens,input_tokens", "1,2,x"], "line 2"),
     ],
@@ -58,6 +59,8 @@ def test_a_trace_says_when_and_how_long() -> None:
     assert [one.messages[0]["content"] for one in sent] == ["0", "1", "2", "0"]
     sent, arrivals = schedule(REQUESTS, **CHOICES | {"trace": trace, "count": 2})
     assert (len(sent), arrivals) == (2, [0.0, 1.0])
+    with pytest.raises(UsageError, match="the trace has 4 rows, 99 requests are asked for"):
+        schedule(REQUESTS, **CHOICES | {"trace": trace, "count": 99})
 
 
 def test_a_rate_and_no_rate() -> None:

@@ -17,6 +17,7 @@ from tide_cli.bench.client import Answer
 PROMPT_BANDS = (64, 256, 1024, 4096)  # tokens; a band begins at one and ends before the next
 OUTPUT_BANDS = (32, 128, 512, 2048)
 
+_STUDENT = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # t of 95 %, by degrees of freedom from 1 on
 _RESAMPLES = 1000
 _SEED = 0
 
@@ -146,63 +147,91 @@ def bands(answers: Iterable[Answer], length: Callable[[Answer], int], bounds: Se
     return found
 
 
-def bootstrap(
-    columns: Sequence[Sequence[float]], statistic: Callable[[np.ndarray], np.ndarray], confidence: float = 0.95
-) -> tuple[float, float] | None:
-    """The percentile interval of a statistic over things that are drawn anew, each with all its columns.
+def resampled(table: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """A statistic over rounds and requests that are drawn anew, each request with its answers of every drawn round.
 
-    columns: (values per thing, things); statistic: takes the sums of each column, shape (columns, resamples). None for
-    fewer than two things.
+    table: (columns, rounds, requests), zeros for a request that failed; statistic: takes the sums of each column,
+    shape (columns, resamples). One fewer of each is drawn than there are, so that the variance is not too small where
+    there are few (Rao and Wu, 1988). Empty for fewer than two requests.
     """
-    table = np.array(columns, dtype=float)
-    count = table.shape[1] if table.ndim == 2 else 0
-    if count < 2:
-        return None
-    drawn = np.random.default_rng(_SEED).integers(0, count, (_RESAMPLES, count))
+    table = table[:, table.any(axis=(0, 2))][..., table.any(axis=(0, 1))]
+    _, rounds, requests = table.shape
+    if requests < 2:
+        return np.empty(0)
+    rng = np.random.default_rng(_SEED)
+
+    def times(count: int) -> np.ndarray:
+        return rng.multinomial(max(count - 1, 1), np.full(count, 1 / count))
+
+    sums = np.array([table @ times(requests) @ times(rounds) for _ in range(_RESAMPLES)]).T
     with np.errstate(all="ignore"):
-        values = statistic(table[:, drawn].sum(axis=2))
-    values = values[np.isfinite(values)]
+        values = statistic(sums)
+    return values[np.isfinite(values)]
+
+
+def length_interval(rounds: Sequence[Sequence[Answer]]) -> tuple[float, float] | None:
+    """The 95 % interval of the acceptance length. rounds: the answers of each, in the order of the requests."""
+    measured = [
+        [
+            (one.completion_tokens, one.verify_steps or 0) if one.verify_steps and not one.error else (0, 0)
+            for one in row
+        ]
+        for row in rounds
+    ]
+    values = resampled(_table(measured, 2), lambda sums: sums[0] / sums[1])
     if not len(values):
         return None
-    low, high = np.percentile(values, (50 * (1 - confidence), 50 * (1 + confidence)))
+    low, high = np.percentile(values, (2.5, 97.5))
     return float(low), float(high)
 
 
-def length_interval(answers: Iterable[Answer]) -> tuple[float, float] | None:
-    """The interval of the acceptance length, over requests."""
-    measured = [answer for answer in whole(answers) if answer.verify_steps]
-    columns = [[one.completion_tokens for one in measured], [one.verify_steps or 0 for one in measured]]
-    return bootstrap(columns, lambda sums: sums[0] / sums[1])
+def rate_interval(rounds: Sequence[Sequence[Answer]], rate: float | None) -> tuple[float, float] | None:
+    """The 95 % interval around an output rate that was measured over these rounds; see `_around`."""
+    return _around(
+        rate, _table([[_under_way(one) for one in row] for row in rounds], 2), lambda sums: sums[0] / sums[1]
+    )
 
 
-def rate_interval(answers: Iterable[Answer], rate: float | None) -> tuple[float, float] | None:
-    """The interval of an output rate, over requests: how it varies with them, scaled to the rate that was measured."""
-    measured = [answer for answer in whole(answers) if answer.last is not None]
-    columns: list[list[float]] = [
-        [one.completion_tokens for one in measured],
-        [(one.last or 0.0) - one.sent for one in measured],
-    ]
-    if rate is None or not sum(columns[1]):
-        return None
-    found = bootstrap(columns, lambda sums: sums[0] / sums[1])
-    scale = rate / (sum(columns[0]) / sum(columns[1]))
-    return None if found is None else (found[0] * scale, found[1] * scale)
+def rate_ratio_interval(
+    rounds: Sequence[Sequence[tuple[Answer, Answer]]], ratio: float | None
+) -> tuple[float, float] | None:
+    """The 95 % interval around a ratio of two output rates that was measured over these rounds; see `_around`.
 
-
-def rate_ratio_interval(pairs: Sequence[tuple[Answer, Answer]]) -> tuple[float, float] | None:
-    """The interval of the ratio of two output rates, over requests that both sides answered.
-
-    pairs: (ours, theirs), answers to the same request under the same load. A rate is taken here as completion tokens
-    per second that a request was under way, which leaves the pauses between requests out.
+    rounds: (ours, theirs) for each request, answered under the same load; only what both answered counts.
     """
-    both = [(a, b) for a, b in pairs if a.error is None and b.error is None and a.last and b.last]
-    columns: list[list[float]] = [
-        [a.completion_tokens for a, _ in both],
-        [(a.last or 0.0) - a.sent for a, _ in both],
-        [b.completion_tokens for _, b in both],
-        [(b.last or 0.0) - b.sent for _, b in both],
+    both = [
+        [(*_under_way(a), *_under_way(b)) if not (a.error or b.error) else (0.0,) * 4 for a, b in row] for row in rounds
     ]
-    return bootstrap(columns, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]))
+    return _around(ratio, _table(both, 4), lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]))
+
+
+def _under_way(answer: Answer) -> tuple[float, float]:
+    """(completion tokens, seconds from sending to the last one); zeros for one that failed."""
+    if answer.error or answer.last is None:
+        return 0.0, 0.0
+    return float(answer.completion_tokens), answer.last - answer.sent
+
+
+def _table(rounds: Sequence[Sequence[Sequence[float]]], columns: int) -> np.ndarray:
+    requests = len(rounds[0]) if rounds else 0
+    return np.array(rounds, dtype=float).reshape(len(rounds), requests, columns).transpose(2, 0, 1)
+
+
+def _around(
+    value: float | None, table: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
+) -> tuple[float, float] | None:
+    """Student's interval around a rate or a ratio, on a logarithmic scale; None for a single round, which cannot say
+    how much the machine drifts from one to the next.
+
+    The standard error is that of a like figure over resampled rounds and requests: tokens per second that a request was
+    under way, which leaves out the pauses between requests.
+    """
+    rounds = int(table.any(axis=(0, 2)).sum())
+    values = resampled(table, statistic)
+    if not value or rounds < 2 or not len(values) or values.min() <= 0:
+        return None
+    reach = _STUDENT[min(rounds - 1, len(_STUDENT)) - 1] * np.log(values).std()
+    return float(value * np.exp(-reach)), float(value * np.exp(reach))
 
 
 def paired_ratio(values: Sequence[float | None], others: Sequence[float | None]) -> dict[str, Any] | None:

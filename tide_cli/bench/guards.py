@@ -17,6 +17,8 @@ _SHORT = {
     "itl_p99": "itl_p99_ms",
     "gap_p95": "gap_p95_ms",
 }
+_SHARES = ("kv_use_peak", "acceptance_rate")
+_FAILURES = ("errors", "timeouts")  # figures that say themselves what failed
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -46,22 +48,35 @@ class Guard:
     mode: str | None = None
     to: str | None = None
 
+    @property
+    def names(self) -> set[str]:
+        """What reports may call the figure: its full name, and a short one that is some reports' full one."""
+        return {self.figure, *(short for short, full in _SHORT.items() if full == self.figure)}
+
     def holds(self, value: float) -> bool:
         return _COMPARE[self.sign](value, self.bound)
+
+    def allows(self, errors: float) -> bool:
+        """Whether it says that so many requests may fail."""
+        return self.figure == "errors" and not self.ratio and self.holds(errors)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One guard at one place. value: the figure or the ratio there, None where there is none, which is not met."""
+    """One guard at one place. value: the figure or the ratio there, None where there is none, which is not met.
+
+    failed: which requests the figure leaves out, where no guard of `errors` allows that; it is not met then.
+    """
 
     guard: str
     where: str
     value: float | None
     met: bool
+    failed: str | None = None
 
     def words(self) -> str:
         value = "there is no such figure" if self.value is None else f"{self.value:.3g}"
-        return f"{self.guard} is not met by {self.where}: {value}"
+        return f"{self.guard} is not met by {self.where}: {value}" + (f", and {self.failed}" if self.failed else "")
 
 
 def parse_guard(text: str) -> Guard:
@@ -92,6 +107,8 @@ def check_guards(
                 f"--guard {guard.text!r}: there is no figure {guard.figure}",
                 why=f"there are {', '.join(known)}",
             )
+        if not guard.ratio and guard.figure in _SHARES and guard.bound > 1:
+            raise UsageError(f"--guard {guard.text!r}: {guard.figure} is a share from 0 to 1", remedy="0.9 is 90 %")
         to = guard.to or modes[0]
         if guard.ratio and (guard.mode == to or len(modes) < 2):
             raise UsageError(f"--guard {guard.text!r} compares {to} with itself")
@@ -112,28 +129,52 @@ def _check_best(guard: Guard, modes: Sequence[str]) -> None:
 
 
 def judge(
-    guards: Iterable[Guard], cells: Sequence[Mapping[str, Any]], ratios: Sequence[Mapping[str, Any]]
+    guards: Sequence[Guard], cells: Sequence[Mapping[str, Any]], ratios: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
-    """Every guard at every cell it speaks of.
+    """Every guard at every cell it speaks of; one that speaks of none is not met.
 
-    cells: {mode, where, FIGURE: value}; ratios: {mode, to, where, FIGURE: {median, …}}. `where` names load and mode.
+    cells: {mode, where, requests, errors, FIGURE: value}; ratios: {mode, to, where, requests, errors: {MODE: count},
+    FIGURE: {median, …}}. `where` names load and mode.
     """
     first = cells[0]["mode"] if cells else None
     found = []
     for guard in guards:
         if guard.ratio:
             to = guard.to or first
-            for entry in ratios:
-                if entry["to"] == to and guard.mode in (None, entry["mode"]):
-                    value = (entry.get(guard.figure) or {}).get("median")
-                    found.append(_finding(guard, f"{entry['where']} against {to}", value))
+            own = [
+                (
+                    f"{entry['where']} against {to}",
+                    (entry.get(guard.figure) or {}).get("median"),
+                    entry,
+                    entry["errors"],
+                )
+                for entry in ratios
+                if entry["to"] == to and _speaks_of(guard, entry["mode"])
+            ]
         else:
-            for cell in cells:
-                skipped = cell["mode"] == "plain" and guard.figure.startswith("acceptance")
-                if guard.mode in (None, cell["mode"]) and not skipped:
-                    found.append(_finding(guard, cell["where"], cell.get(guard.figure)))
+            own = [
+                (cell["where"], cell.get(guard.figure), cell, {cell["mode"]: cell["errors"]})
+                for cell in cells
+                if _speaks_of(guard, cell["mode"])
+            ]
+        for where, value, entry, errors in own:
+            failed = [
+                f"{count} of {entry['requests']} requests of {mode} failed"
+                for mode, count in errors.items()
+                if count and not any(one.allows(count) for one in guards if one.mode in (None, mode))
+            ]
+            found.append(finding(guard, where, value, ", ".join(failed)))
+        if not own:
+            found.append(finding(guard, "this measurement", None))
     return found
 
 
-def _finding(guard: Guard, where: str, value: float | None) -> Finding:
-    return Finding(guard.text, where, value, value is not None and guard.holds(value))
+def finding(guard: Guard, where: str, value: float | None, failed: str = "") -> Finding:
+    """failed: which requests the value leaves out though no guard allows that, in words."""
+    if guard.figure in _FAILURES:
+        failed = ""
+    return Finding(guard.text, where, value, value is not None and guard.holds(value) and not failed, failed or None)
+
+
+def _speaks_of(guard: Guard, mode: str) -> bool:
+    return guard.mode in (None, mode) and not (mode == "plain" and guard.figure.startswith("acceptance"))

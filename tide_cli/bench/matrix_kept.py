@@ -44,6 +44,7 @@ def _check(plan: MatrixPlan) -> None:
         "temperature": 0 <= plan.temperature <= 2,
         "seed": plan.seed >= 0,
         "timeout": plan.timeout > 0,
+        "settings": set(plan.settings) == set(plan.modes),
         "workload": all(isinstance(text, str) for text in (workload["path"], workload["sha256"], *(domains or ()))),
     }
     for name, holds in possible.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from tide_cli.bench import page
 from tide_cli.bench.matrix import MODES
-from tide_cli.bench.matrix_table import ROWS, load_of, reading, short
+from tide_cli.bench.matrix_table import brackets, failures, load_of, reading, rows, short
 from tide_cli.bench.plots import Series, bars, has_plots, lines
 from tide_cli.printable import many
 
@@ -24,8 +24,11 @@ _TERMS = (
     "Time to first token: from the sending of a request to its first token, waiting in the queue included.",
     "Acceptance length: completion tokens per step of the target, its own token included; 1 means that the draft was "
     "of no use.",
+    "95 % interval: from how the figure varies over the rounds and over the requests, where a request in all rounds "
+    "counts as one; none for the output of a single round.",
     "Every mode answered the same requests; each round began with another mode, and the prefix cache was emptied "
-    "before every pass. Ratios are taken within a round, so that a slow moment of the machine weighs on both sides.",
+    "before every pass. Rates, latencies and ratios are medians over the rounds. Ratios are taken within a round, so "
+    "that a slow moment of the machine weighs on both sides.",
 )
 
 
@@ -43,22 +46,21 @@ def matrix_page(report: Mapping[str, Any]) -> str:
 def _sections(
     report: Mapping[str, Any], matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]
 ) -> Iterator[str]:
-    yield page.section("In short", page.items(reading(matrix) or ["Only one mode was measured."]), _verdict(report))
+    alone = ["Only one mode was measured."] if len(plan["modes"]) == 1 else []
+    failed = page.items(failures(matrix), bad=True)
+    yield page.section("In short", page.items(alone + reading(matrix)), failed, _verdict(report))
     terms = [_WORDS[mode] for mode in plan["modes"]]
     yield page.section("How to read this", page.items([*terms, *_TERMS]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(matrix, cells))
     for load in dict.fromkeys(load_of(cell) for cell in cells):
         here = [cell for cell in cells if load_of(cell) == load]
-        rows = [
-            (words, *[_figure(cell, name, digits, unit) for cell in here])
-            for words, name, digits, unit in ROWS
-            if any(cell.get(name) is not None for cell in here)
-        ]
-        rows += [
+        figures = [
+            *rows(load, matrix),
             ("95 % interval of output tok/s", *[_interval(cell, "output_tok_s", 1) for cell in here]),
             ("95 % interval of acceptance length", *[_interval(cell, "acceptance_length", 2) for cell in here]),
         ]
-        yield page.section(load.words(), page.table(["", *[cell["mode"] for cell in here]], rows))
+        table = page.table(["", *[cell["mode"] for cell in here]], figures)
+        yield page.section(load.words(), table, page.paragraph(brackets(matrix) or ""))
     for name, words in (("by_prompt_tokens", "length of the prompt"), ("by_output_tokens", "length of the answer")):
         yield page.section(f"By {words}", page.table(_BAND_HEADER, _bands(cells, name)))
     yield page.section(
@@ -111,7 +113,7 @@ def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Ite
             shown.append(Series(one["mode"], values, low, high, MODES.index(one["mode"])))
         if shown:
             svg = bars(domains, shown, unit=f"tok/s of a request, times {first}", at=1.0)
-            yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals over requests.")
+            yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals.")
     positions = {
         cell["mode"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
         for cell in cells
@@ -161,12 +163,6 @@ def _client(cells: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[object]]:
 _SIDES = ("client", "engine")
 
 
-def _figure(cell: Mapping[str, Any], name: str, digits: int, unit: float) -> str:
-    if name == "errors":
-        return f"{cell['errors']} / {cell['timeouts']}"
-    return short(None if cell.get(name) is None else cell[name] / unit, digits)
-
-
 def _interval(cell: Mapping[str, Any], name: str, digits: int) -> str:
     ends = cell["intervals"][name]
     return "-" if ends is None else f"{ends[0]:,.{digits}f} to {ends[1]:,.{digits}f}"
@@ -179,6 +175,9 @@ def _plan_facts(plan: Mapping[str, Any]) -> dict[str, Any]:
         "sampling": f"temperature {plan['temperature']:g}, at most {plan['max_tokens']} tokens, seed {plan['seed']}",
         "time limit": f"{plan['timeout']:g} s",
     }
+    for mode, settings in plan["settings"].items():
+        told = (f"{name} {value}" for name, value in settings.items() if value not in (None, []))
+        facts[f"settings of {mode}"] = ", ".join(told)
     for mode, draft in plan["drafts"].items():
         digest = f", SHA-256 {draft['sha256'][:16]}" if draft["sha256"] else ""
         facts[f"draft of {mode}"] = f"{draft['draft'] or 'the target’s own'}{digest}"

@@ -6,13 +6,23 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tide_cli.bench.drafts import check_modes, choose_drafts, default_modes
+from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.matrix import MODES, Load, MatrixPlan
 from tide_cli.bench.requests import Request, domain_files, draw, read_requests
 from tide_cli.errors import UsageError, reason
+from tide_cli.printable import many
+from tide_cli.regular_files import check_regular
 from tide_cli.settings import Settings
 from tide_cli.targets import describe, resolve_target
+
+_ENGINE = {
+    *("dtype", "context_length", "max_running_requests", "max_total_tokens", "draft_steps", "sglang_arguments"),
+    *("speculation", "speculation_margin", "gpus", "serve_gpus", "train_gpus", "tp", "serve_cores", "train_cores"),
+    *("capture", "capture_sample_rate", "max_sample_tokens", "spool_size", "reservoir_size"),
+}
 
 
 def make_plan(
@@ -30,8 +40,11 @@ def make_plan(
     temperature: float,
     seed: int,
     timeout: float,
+    config: Path | None,
 ) -> MatrixPlan:
-    """settings: of the appliance whose target and drafts are measured. Raises UsageError or TideError."""
+    """settings: of the appliance whose target and drafts are measured; config: the settings file of the engines, None
+    for the default one. Raises UsageError or TideError.
+    """
     drafts = choose_drafts(settings.paths, static, adapted)
     chosen = tuple(modes or default_modes(drafts))
     check_modes(chosen, MODES, drafts, settings.paths.state)
@@ -48,9 +61,33 @@ def make_plan(
         temperature=temperature,
         seed=seed,
         timeout=timeout,
+        settings={},
     )
     plan.workload["sha256"] = _digest(plan)
+    plan.settings.update({mode: recorded(mode_settings(settings.paths.state, mode, plan, config)) for mode in chosen})
     return replace(plan, requests=len(_drawn(plan)))
+
+
+def mode_settings(folder: Path, mode: str, plan: MatrixPlan, config: Path | None) -> Settings:
+    """The user's own settings, and what makes the mode. Nothing is trained. Raises UsageError.
+
+    plain: no draft; static: the draft as it stands, always used, and no capture; adapted: likewise, captured as in
+    service; policy: the same draft where it pays.
+    """
+    chosen: dict[str, Any] = {"target": plan.target, "training": False, "capture": mode in ("adapted", "policy")}
+    chosen["speculation"] = {"plain": "off", "policy": "auto"}.get(mode, "on")
+    settings = bench_settings(folder / mode, config, **chosen)
+    # what the user's settings say of a draft is not what is compared
+    draft = plan.drafts.get(mode, {}).get("draft")
+    most = max((load.concurrency or 0 for load in plan.loads), default=0)
+    return settings.model_copy(
+        update={"draft": draft, "max_running_requests": max(settings.max_running_requests, most)}
+    )
+
+
+def recorded(settings: Settings) -> dict[str, Any]:
+    """Those that a mode's engine goes by, as JSON has them; target and draft stand in the plan itself."""
+    return settings.model_dump(mode="json", include=_ENGINE)
 
 
 def requests_of(plan: MatrixPlan) -> list[Request]:
@@ -73,6 +110,12 @@ def _drawn(plan: MatrixPlan) -> list[Request]:
     drawn = draw(found, plan.requests, plan.seed)
     if len(drawn) < 2:
         raise UsageError(f"{plan.workload['path']} holds one request", remedy="a measurement needs more")
+    domains = len({one.domain for one in found})
+    if len(drawn) < domains:
+        raise UsageError(
+            f"--requests {plan.requests} leaves out some of {many(domains, 'domain')}",
+            remedy="ask for more requests, or name fewer domains with --domains",
+        )
     return drawn
 
 
@@ -82,6 +125,7 @@ def _digest(plan: MatrixPlan) -> str:
     digest = hashlib.sha256()
     try:
         for file in domain_files(path) if path.is_dir() else [path]:
+            check_regular(file)  # it is read more than once
             digest.update(file.read_bytes())
     except OSError as error:
         remedy = "a workload is a JSONL file with OpenAI `messages`, or a folder of such files"

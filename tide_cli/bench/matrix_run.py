@@ -13,15 +13,16 @@ from typing import Any
 import psutil
 
 from tide_cli.bench.client import Answer, send_all
-from tide_cli.bench.engines import Appliance, bench_settings, running, state_folder
+from tide_cli.bench.engines import Appliance, running, state_folder
 from tide_cli.bench.figures import pass_figures
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.matrix import Load, MatrixPlan, Pass, order
+from tide_cli.bench.matrix_plan import mode_settings, recorded
 from tide_cli.bench.observe import Observer
 from tide_cli.bench.requests import Request, poisson_arrivals
 from tide_cli.bench.results import Results
 from tide_cli.dashboard.words import duration
-from tide_cli.errors import TideError
+from tide_cli.errors import TideError, UsageError
 from tide_cli.printable import many
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import check_settings
@@ -31,23 +32,6 @@ _SPARE = 0.8  # part of the free memory that further engines may take
 
 Say = Callable[[str], None]
 Tick = Callable[[float, float], None]
-
-
-def mode_settings(folder: Path, mode: str, plan: MatrixPlan, config: Path | None) -> Settings:
-    """The user's own settings, and what makes the mode. Nothing is trained. Raises UsageError.
-
-    plain: no draft; static: the draft as it stands, always used, and no capture; adapted: likewise, captured as in
-    service; policy: the same draft where it pays.
-    """
-    chosen: dict[str, Any] = {"target": plan.target, "training": False, "capture": mode in ("adapted", "policy")}
-    chosen["speculation"] = {"plain": "off", "policy": "auto"}.get(mode, "on")
-    settings = bench_settings(folder / mode, config, **chosen)
-    # what the user's settings say of a draft is not what is compared
-    draft = plan.drafts.get(mode, {}).get("draft")
-    most = max((load.concurrency or 0 for load in plan.loads), default=0)
-    return settings.model_copy(
-        update={"draft": draft, "max_running_requests": max(settings.max_running_requests, most)}
-    )
 
 
 def run_matrix(
@@ -64,6 +48,7 @@ def run_matrix(
     with Interrupts() as interrupts, state_folder(None, False, "tide-bench-") as folder:
         modes = [mode for mode in plan.modes if any(key[1] == mode for key in wanted)]
         settings = {mode: mode_settings(folder, mode, plan, config) for mode in modes}
+        _check_unchanged(plan, settings)
         devices = {check_settings(one).plan.serve.device for one in settings.values()}
         with _Engines(settings, requests, interrupts, say) as engines:
             keys = [key for key in order(plan, together=False) if key in wanted]
@@ -82,6 +67,23 @@ def run_matrix(
                 measured = Pass(number, mode, load, tuple(answers), observed)
                 results.add(measured.to_json())
                 say(f"round {number + 1} of {plan.rounds}, {mode} at {load.words()}: {_words(answers)}; {clock.end()}")
+
+
+def _check_unchanged(plan: MatrixPlan, settings: Mapping[str, Settings]) -> None:
+    """UsageError where a pass would be measured under other settings than those that were planned with."""
+    now = {mode: recorded(one) for mode, one in settings.items()}
+    changed = [
+        f"{name} of {mode} was {plan.settings[mode].get(name)} and is {value}"
+        for mode in now
+        for name, value in now[mode].items()
+        if plan.settings[mode].get(name) != value
+    ]
+    if changed:
+        raise UsageError(
+            "the settings have changed since the measurement began",
+            why="; ".join(changed),
+            remedy="give the same ones, from --config and TIDE_*, or measure anew, without --resume",
+        )
 
 
 class _Engines:

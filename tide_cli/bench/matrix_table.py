@@ -43,12 +43,10 @@ def load_of(cell: Mapping[str, Any]) -> Load:
 
 def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
     cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
-    first = cells[0]["mode"]
-    ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
     rounds = cells[0]["rounds"]
     table = Table(
         title=f"{load.words()}, {cells[0]['requests'] // max(rounds, 1)} requests in each of {many(rounds, 'round')}",
-        caption=f"in brackets: times {first}, the median of the rounds" if len(cells) > 1 else None,
+        caption=brackets(matrix),
         box=box.SIMPLE,
         title_justify="left",
         caption_justify="left",
@@ -56,10 +54,27 @@ def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
     table.add_column("", no_wrap=True)
     for cell in cells:
         table.add_column(cell["mode"], justify="right", no_wrap=True)
-    for words, name, digits, unit in ROWS:
-        if any(cell.get(name) is not None for cell in cells):
-            table.add_row(words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
+    for row in rows(load, matrix):
+        table.add_row(*row)
     return table
+
+
+def rows(load: Load, matrix: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The figures under a load: their name, and each mode's, with its ratio to the first mode in brackets."""
+    cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
+    first = cells[0]["mode"]
+    ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
+    return [
+        (words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
+        for words, name, digits, unit in ROWS
+        if any(cell.get(name) is not None for cell in cells)
+    ]
+
+
+def brackets(matrix: Mapping[str, Any]) -> str | None:
+    """What they say; None for a single mode, which has none."""
+    modes = list(dict.fromkeys(cell["mode"] for cell in matrix["cells"]))
+    return f"in brackets: times {modes[0]}, the median of the rounds" if len(modes) > 1 else None
 
 
 def _cell(cell: Mapping[str, Any], ratio: Mapping[str, Any] | None, name: str, digits: int, unit: float) -> str:
@@ -79,14 +94,31 @@ def reading(matrix: Mapping[str, Any]) -> list[str]:
     return [_sentence(entry) for entry in matrix["ratios"] if entry["to"] in (first, "best") and entry["output_tok_s"]]
 
 
+def failures(matrix: Mapping[str, Any]) -> list[str]:
+    """Which requests failed and why, one sentence for each cell that has some."""
+    return [
+        f"{cell['where']}: {cell['errors']} of {many(cell['requests'], 'request')} failed: {'; '.join(cell['reasons'])}"
+        for cell in matrix["cells"]
+        if cell["errors"]
+    ]
+
+
+def unanswered(matrix: Mapping[str, Any]) -> bool:
+    """Whether a cell has no whole answer, so that nothing was measured there."""
+    return any(cell["errors"] == cell["requests"] for cell in matrix["cells"])
+
+
 def _sentence(entry: Mapping[str, Any]) -> str:
     ratio = entry["output_tok_s"]
     to = "the better of plain and adapted in each round" if entry["to"] == "best" else entry["to"]
     words = f"{entry['where']}: {ratio['median']:.2f} times the output of {to}"
-    words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {ratio['rounds']} rounds)"
-    interval = ratio.get("interval")
-    if interval and interval[0] <= 1.0 <= interval[1]:
-        words += ", which these few requests do not tell from no difference"
+    words += f" ({ratio['min']:.2f} to {ratio['max']:.2f} over {many(ratio['rounds'], 'round')})"
+    low, high = ratio.get("interval") or (0.0, 2.0)  # a single round has none
+    if "interval" in ratio and low <= 1.0 <= high:
+        words += ", which so few rounds and requests do not tell from no difference"
+    for mode, count in entry["errors"].items():
+        if count:
+            words += f"; {count} of {many(entry['requests'], 'request')} of {mode} failed"
     if entry.get("same_text") is not None and entry["same_text"] < 1:
         words += f"; {entry['same_text']:.0%} of the answers are the same text"
     return words

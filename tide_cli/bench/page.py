@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tide_cli.bench.report import busy_warning
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.printable import many
 
@@ -75,6 +76,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, kind: str 
 def conditions(environment: dict[str, Any], plan: dict[str, Any]) -> str:
     """What the figures were taken under."""
     load = " ".join(f"{value:.1f}" for value in environment["load"])
+    if warning := busy_warning(environment):
+        load += f"; {warning}"
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items() if version)
     rows: list[tuple[str, object]] = [
         ("measured", time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(environment["time"]))),
@@ -106,6 +109,6 @@ def check_page(path: Path) -> None:
 def write_page(path: Path, text: str, remedy: str | None) -> None:
     """TideError with `remedy` where that cannot be."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode(errors="backslashreplace"))  # a domain's name may hold half a character
     except OSError as error:
         raise TideError(f"cannot write {path}", why=reason(error), remedy=remedy) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tide_cli.bench.requests import Request, poisson_arrivals
 from tide_cli.errors import UsageError, reason
+from tide_cli.printable import many
 from tide_cli.regular_files import read_named
 
 _COLUMNS = ("timestamp_s", "output_tokens")
@@ -63,11 +64,12 @@ def schedule(
     """(what is sent, the second at which each arrives); no seconds where neither a trace nor a rate is given.
 
     count: requests in all, None for as many as the workload or the trace has. The workload begins again when it is
-    over. An answer may be as long as in the trace, but no longer than the request says. speed: 2 is twice as fast.
+    over; a trace does not: UsageError for more than it has. An answer may be as long as in the trace, no longer than
+    the request says. speed: 2 is twice as fast.
     """
     number = count or len(requests if trace is None else trace)
-    if trace is not None:
-        number = min(number, len(trace))
+    if trace is not None and number > len(trace):
+        raise UsageError(f"the trace has {many(len(trace), 'row')}, {many(number, 'request')} are asked for")
     sent = list(itertools.islice(itertools.cycle(requests), number))
     if trace is None:
         return sent, None if rate is None else poisson_arrivals(number, rate * speed, seed)
@@ -80,7 +82,7 @@ def _arrival(path: Path, line: int, row: dict[str, str]) -> Arrival:
     try:
         asked = row.get("input_tokens")
         found = Arrival(float(row["timestamp_s"]), int(row["output_tokens"]), int(asked) if asked else None)
-        if not 0 <= found.at < float("inf"):
+        if not 0 <= found.at < float("inf") or found.output_tokens < 0:
             raise ValueError
     except (TypeError, ValueError):
         raise UsageError(

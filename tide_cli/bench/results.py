@@ -9,36 +9,53 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tide_cli.errors import TideError, UsageError, reason
+from tide_cli.file_locks import take_lock
 from tide_cli.json_files import finite, json_object
+from tide_cli.regular_files import check_regular
 
 
 class Results:
-    """An open file of results; `parts` are those that it holds."""
+    """An open file of results; `parts` are those that it holds. No other process has it open until it is left."""
 
-    def __init__(self, path: Path, kind: str, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        self.path, self.kind, self.head, self.parts = path, kind, head, parts
+    def __init__(
+        self, path: Path, kind: str, head: dict[str, Any], parts: list[dict[str, Any]], lock: BinaryIO
+    ) -> None:
+        self.path, self.kind, self.head, self.parts, self._lock = path, kind, head, parts, lock
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     @classmethod
     def begin(cls, path: Path, kind: str, head: dict[str, Any]) -> Results:
         """A new file. kind: which measurement. UsageError where there is one already or none can be made."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x") as file:
-                file.write(json.dumps({"bench": kind, **head}) + "\n")
+            file = path.open("x")
         except OSError as error:
             if path.is_file():
                 remedy = f"go on with it with --resume {path}, or name another file"
                 raise UsageError(f"{path} exists already", remedy=remedy) from None
             raise UsageError(f"cannot write {path}", why=reason(error)) from None
-        return cls(path, kind, head, [])
+        try:
+            with file:
+                file.write(json.dumps({"bench": kind, **head}) + "\n")
+        except OSError as error:
+            path.unlink()
+            raise UsageError(f"cannot write {path}", why=reason(error)) from None
+        return cls(path, kind, head, [], _locked(path))
 
     @classmethod
     def resume(cls, path: Path, kind: str) -> Results:
-        """One that was begun before. UsageError where it is not that."""
+        """One that was begun before. UsageError where it is not that, or where another process has it open."""
         try:
+            check_regular(path)
+            lock = _locked(path)
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read {path}", why=reason(error)) from None
@@ -56,7 +73,7 @@ class Results:
         whole = sum(len(line.encode()) + 1 for line in lines)
         if whole < path.stat().st_size:
             os.truncate(path, whole)
-        return cls(path, kind, head, parts)
+        return cls(path, kind, head, parts, lock)
 
     def add(self, part: dict[str, Any]) -> None:
         """One more finished part. TideError where it cannot be written."""
@@ -66,6 +83,17 @@ class Results:
         except OSError as error:
             raise TideError(f"cannot write {self.path}", why=reason(error)) from None
         self.parts.append(part)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The file with its lock. OSError; UsageError where another process has that."""
+    file = path.open("rb")
+    try:
+        take_lock(file.fileno())
+    except BlockingIOError:
+        file.close()
+        raise UsageError(f"another process measures into {path}", remedy="wait for its end") from None
+    return file
 
 
 def _foreign(path: Path, kind: str, why: str) -> UsageError:

@@ -12,6 +12,7 @@ from tide_cli.cli.load_options import Guards, verdict
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Json
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 
 
 @bench_app.command("compare")
@@ -23,8 +24,8 @@ def compare(
 ) -> int:
     """Two reports of one bench side by side.
 
-    Every figure that both have, and what was not the same. A guard with x bounds B / A, one without bounds B:
-    'tok_s>=0.98x', 'errors<=0'.
+    Every figure of A beside that of B, and what was not the same. A guard with x bounds B / A, one without bounds B:
+    'tok_s>=0.98x', 'errors<=0'. It is not met where B lacks the figure.
     """
     from dataclasses import asdict
 
@@ -34,12 +35,15 @@ def compare(
     guards = [parse_guard(text) for text in guard or ()]
     reports = [read_report(path) for path in (before, after)]
     differences = compare(*reports)
-    if not differences:
+    if all(one.after is None for one in differences):
         raise UsageError(f"{before} and {after} have no figure in common")
     findings = judge_differences(guards, differences)
     changed = changed_conditions(*reports)
     if changed:
         complain(["not the same conditions:", *changed])
+    lacking = sum(one.after is None for one in differences)
+    if lacking:
+        complain([f"{after} lacks {many(lacking, 'figure')} that {before} has"])
     if json:
         print_json(
             {
@@ -50,12 +54,12 @@ def compare(
         )
     else:
         rows = [
-            (one.where or "-", one.figure, f"{one.before:,.4g}", f"{one.after:,.4g}", _times(one.ratio))
+            (one.where or "-", one.figure, f"{one.before:,.4g}", _given(one.after, ",.4g"), _given(one.ratio, ".3f"))
             for one in differences
         ]
         print_table(("where", "figure", "A", "B", "B / A"), rows)
     return verdict([asdict(finding) | {"words": finding.words()} for finding in findings])
 
 
-def _times(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.3f}"
+def _given(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

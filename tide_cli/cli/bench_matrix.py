@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from tide_cli.cli.load_options import (
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import progress
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
-from tide_cli.errors import UsageError
+from tide_cli.errors import ExitCode, UsageError
 from tide_cli.printable import many
 
 if TYPE_CHECKING:
@@ -95,9 +96,10 @@ def matrix(
     same devices. Engines are started in temporary folders and ended in any case.
     """
     from tide_cli.bench.guards import check_guards, parse_guard
-    from tide_cli.bench.matrix import COMPARED, GUARDED
+    from tide_cli.bench.matrix_figures import COMPARED, GUARDED
     from tide_cli.bench.matrix_kept import resume_matrix
     from tide_cli.bench.matrix_plan import make_plan, requests_of
+    from tide_cli.bench.matrix_table import failures, unanswered
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.results import Results
@@ -124,6 +126,7 @@ def matrix(
             temperature=temperature,
             seed=seed,
             timeout=timeout,
+            config=config,
         )
         check_guards(guards, plan.modes, GUARDED, COMPARED)
         environment = take_environment()
@@ -142,14 +145,18 @@ def matrix(
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     temporary = results is None and resume is None
-    _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
-    report = _report(plan, kept, guards)
-    _show(report, json)
-    if html is not None:
-        _write(html, report, kept)
-    if temporary:
-        kept.path.unlink()
-    return verdict(report["matrix"]["guards"])
+    with kept:
+        _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
+        report = _report(plan, kept, guards)
+        _show(report, kept, json)
+        if html is not None:
+            _write(html, report, kept)
+        if temporary:
+            kept.path.unlink()
+    for sentence in failures(report["matrix"]):
+        complain([sentence])
+    code = verdict(report["matrix"]["guards"])
+    return int(ExitCode.FAILED) if unanswered(report["matrix"]) else code
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -203,7 +210,8 @@ def _report(plan: MatrixPlan, kept: Results, guards: Sequence[Guard]) -> dict[st
     from dataclasses import asdict
 
     from tide_cli.bench.guards import judge
-    from tide_cli.bench.matrix import Pass, figures
+    from tide_cli.bench.matrix import Pass
+    from tide_cli.bench.matrix_figures import figures
     from tide_cli.bench.report import make_report
 
     passes = [Pass.from_json(part) for part in kept.parts]
@@ -230,16 +238,21 @@ def _write(html: Path, report: dict[str, Any], kept: Results) -> None:
     complain([f"the report is {html}"])
 
 
-def _show(report: dict[str, Any], json: bool) -> None:
+def _show(report: dict[str, Any], kept: Results, json: bool) -> None:
     from rich.console import Console
 
     from tide_cli.bench.matrix_table import as_tables, reading
 
-    if json:
-        print_json(report)
-        return
-    console = Console()
-    for table in as_tables(report["matrix"]):
-        console.print(table)
-    for sentence in reading(report["matrix"]):
-        console.print(sentence, highlight=False, soft_wrap=True)
+    try:
+        if json:
+            print_json(report)
+        else:
+            console = Console()
+            for table in as_tables(report["matrix"]):
+                console.print(table)
+            for sentence in reading(report["matrix"]):
+                console.print(sentence, highlight=False, soft_wrap=True)
+        sys.stdout.flush()
+    except (OSError, SystemExit):  # the latter is how rich says that nobody reads
+        complain([f"every pass is kept: `tide bench matrix --resume {kept.path}` shows them without measuring"])
+        raise
