@@ -169,6 +169,14 @@ def resampled(table: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]) 
     return values[np.isfinite(values)]
 
 
+def middle_95(values: np.ndarray) -> tuple[float, float] | None:
+    """The percentile interval of a resampled statistic; None without one."""
+    if not len(values):
+        return None
+    low, high = np.percentile(values, (2.5, 97.5))
+    return float(low), float(high)
+
+
 def length_interval(rounds: Sequence[Sequence[Answer]]) -> tuple[float, float] | None:
     """The 95 % interval of the acceptance length. rounds: the answers of each, in the order of the requests."""
     measured = [
@@ -178,11 +186,7 @@ def length_interval(rounds: Sequence[Sequence[Answer]]) -> tuple[float, float] |
         ]
         for row in rounds
     ]
-    values = resampled(_table(measured, 2), lambda sums: sums[0] / sums[1])
-    if not len(values):
-        return None
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
+    return middle_95(resampled(_table(measured, 2), lambda sums: sums[0] / sums[1]))
 
 
 def rate_interval(rounds: Sequence[Sequence[Answer]], rate: float | None) -> tuple[float, float] | None:

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tide_cli.adaptation.gate import Walk, acceptance_length
-from tide_cli.bench.figures import bootstrap
+from tide_cli.bench.figures import middle_95, resampled
 from tide_cli.bench.rounds import Spread, ratios
 from tide_cli.errors import TideError
 from tide_cli.supervisor.logs import last_lines
@@ -84,8 +86,9 @@ def accuracy_figures(walks: Mapping[str, Sequence[Walk]]) -> dict[str, Any]:
     """
     ours, theirs = walks.get(TIDE, ()), walks.get(SPECFORGE, ())
     lengths = {name: acceptance_length(walks[name]) for name in (FIRST, TIDE, SPECFORGE)} if ours else None
-    columns = zip(*((a.tokens, a.rounds, b.tokens, b.rounds) for a, b in zip(ours, theirs, strict=True)), strict=True)
-    interval = bootstrap([*columns], lambda sums: sums[0] / sums[1] - sums[2] / sums[3]) if ours else None
+    pairs = [(a.tokens, a.rounds, b.tokens, b.rounds) for a, b in zip(ours, theirs, strict=True)]
+    columns = np.array(pairs, dtype=float).reshape(-1, 4).T[:, None]  # all of them in one round
+    interval = middle_95(resampled(columns, lambda sums: sums[0] / sums[1] - sums[2] / sums[3]))
     return {
         "acceptance_length": lengths,
         "held_out_samples": len(ours),
