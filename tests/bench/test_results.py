@@ -12,17 +12,27 @@ from tide_cli.errors import UsageError
 
 
 def test_parts_are_there_again(tmp_path: Path) -> None:
-    begun = Results.begin(tmp_path / "sub" / "r.jsonl", "matrix", {"plan": {"n": 1}})
-    begun.add({"a": 1})
-    begun.add({"a": 2})
-    with pytest.raises(UsageError, match="another process measures into"):
-        Results.resume(begun.path, "matrix")
-    with begun:
-        pass
+    with Results.begin(tmp_path / "sub" / "r.jsonl", "matrix", {"plan": {"n": 1}}) as begun:
+        begun.add({"a": 1})
+        begun.add({"a": 2})
     with Results.resume(begun.path, "matrix") as again:
         assert (again.head, again.parts) == ({"plan": {"n": 1}}, [{"a": 1}, {"a": 2}])
         again.add({"a": 3})
     assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+def test_one_at_a_time_goes_on(tmp_path: Path) -> None:
+    path = Results.begin(tmp_path / "r.jsonl", "matrix", {}).path
+    read = Results.resume(path, "matrix")
+    with Results.resume(path, "matrix") as first:
+        for go_on in (lambda: Results.resume(path, "matrix"), read.__enter__):
+            with pytest.raises(UsageError, match="another process measures into"):
+                go_on()
+        first.add({"a": 1})
+    with pytest.raises(UsageError, match="another process measures into"):  # it has, since that was read
+        read.__enter__()
+    with Results.resume(path, "matrix") as second:
+        assert second.parts == [{"a": 1}]
 
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:

@@ -9,27 +9,35 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tide_cli.errors import TideError, UsageError, reason
-from tide_cli.file_locks import take_lock
+from tide_cli.file_locks import is_locked, take_lock
 from tide_cli.json_files import finite, json_object
 from tide_cli.regular_files import check_regular
 
 
 class Results:
-    """An open file of results; `parts` are those that it holds. No other process has it open until it is left."""
+    """A file of results; `parts` are those that it holds. Within `with` no other process goes on with it."""
 
-    def __init__(
-        self, path: Path, kind: str, head: dict[str, Any], parts: list[dict[str, Any]], lock: BinaryIO
-    ) -> None:
-        self.path, self.kind, self.head, self.parts, self._lock = path, kind, head, parts, lock
+    def __init__(self, path: Path, kind: str, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        self.path, self.kind, self.head, self.parts = path, kind, head, parts
+        self._size = path.stat().st_size
 
     def __enter__(self) -> Results:
+        """UsageError where another process goes on with it, or has since it was read."""
+        self._file = self.path.open("rb")
+        try:
+            take_lock(self._file.fileno())
+            if self.path.stat().st_size != self._size:
+                raise BlockingIOError
+        except BlockingIOError:
+            self._file.close()
+            raise _busy(self.path) from None
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        self._file.close()
 
     @classmethod
     def begin(cls, path: Path, kind: str, head: dict[str, Any]) -> Results:
@@ -48,14 +56,15 @@ class Results:
         except OSError as error:
             path.unlink()
             raise UsageError(f"cannot write {path}", why=reason(error)) from None
-        return cls(path, kind, head, [], _locked(path))
+        return cls(path, kind, head, [])
 
     @classmethod
     def resume(cls, path: Path, kind: str) -> Results:
         """One that was begun before. UsageError where it is not that, or where another process has it open."""
         try:
             check_regular(path)
-            lock = _locked(path)
+            if is_locked(path):
+                raise _busy(path)
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read {path}", why=reason(error)) from None
@@ -73,7 +82,7 @@ class Results:
         whole = sum(len(line.encode()) + 1 for line in lines)
         if whole < path.stat().st_size:
             os.truncate(path, whole)
-        return cls(path, kind, head, parts, lock)
+        return cls(path, kind, head, parts)
 
     def add(self, part: dict[str, Any]) -> None:
         """One more finished part. TideError where it cannot be written."""
@@ -85,15 +94,8 @@ class Results:
         self.parts.append(part)
 
 
-def _locked(path: Path) -> BinaryIO:
-    """The file with its lock. OSError; UsageError where another process has that."""
-    file = path.open("rb")
-    try:
-        take_lock(file.fileno())
-    except BlockingIOError:
-        file.close()
-        raise UsageError(f"another process measures into {path}", remedy="wait for its end") from None
-    return file
+def _busy(path: Path) -> UsageError:
+    return UsageError(f"another process measures into {path}", remedy="wait for its end")
 
 
 def _foreign(path: Path, kind: str, why: str) -> UsageError:
