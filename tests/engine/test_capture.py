@@ -111,7 +111,7 @@ def test_a_request_for_no_output_is_no_loss(scheduler: Scheduler) -> None:
     free = scheduler.writer.fill
     for rid in ("shared", "lost"):
         if rid == "lost":
-            scheduler.capture._lost_rows.add(rid)
+            scheduler.capture._lost_rows[rid] = "queue_full"
         else:
             scheduler.prefill([rid], [0], [5])
         scheduler.finish(rid, [0, 1, 2, 3, 4], [], most=0)
@@ -205,6 +205,26 @@ def test_pinned_memory_is_counted_as_it_is_allocated(scheduler: Scheduler, monke
         scheduler.finish(rid, list(range(prompt)), [50, 51])
     assert [sample.tokens.tolist() for sample in scheduler.write()] == [[0, 1, 2, 50, 51]]
     assert scheduler.capture.counters()["dropped_queue_full"] == 1
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("cudaHostAlloc failed")])
+def test_a_forward_without_memory_for_its_copy_is_lost_and_serving_goes_on(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    def no_memory(**_: object) -> None:
+        raise error
+
+    scheduler.prefill(["a", "b"], [0, 0], [3, 3])
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler.capture._staging, "copy", no_memory)
+        scheduler.verify(["a", "tide-probe"], [3, 3], [2, 2])
+        scheduler.verify(["a"], [5], [2])
+    scheduler.verify(["a", "b"], [7, 3], [1, 2])
+    for rid in "ab":
+        scheduler.finish(rid, [1, 2, 3], [4, 5, 6])
+    assert len(scheduler.write()) == 1
+    assert scheduler.capture.counters() == {"samples": 1, "tokens": 5, "dropped_no_memory": 1}
+    assert not scheduler.capture._lost_rows
 
 
 def test_a_lost_end_gives_the_pages_back(scheduler: Scheduler) -> None:

@@ -2,7 +2,8 @@
 
 EAGLE3 computes the aux states anyway, so capture adds a copy and no compute. The scheduler's thread hands each
 forward over by reference (on a CPU) or as a copy in flight on a side stream (on CUDA); a thread of its own waits
-for the copy, cuts the batch into requests and writes the rows. A full queue drops, and counts, the requests in it.
+for the copy, cuts the batch into requests and writes the rows. A full queue drops, and counts, the requests in the
+forward, and so does want of memory for the copy.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class Capture:
         self._wiping = False
         self._look_at = time.monotonic() + _LOOK_EVERY
         self._erasing: dict[int, Erased] = {}  # requests whose pages are not all overwritten yet
-        self._lost_rows: set[str] = set()  # running requests that lost rows to a full queue
+        self._lost_rows: dict[str, str] = {}  # running requests that lost rows -> what to
         self._lost_ends: deque[str] = deque()  # requests whose end was lost to it
         self._max_in_flight = max_in_flight
         self._in_flight: OrderedDict[str, None] = OrderedDict()
+        self._short_of_memory = False  # once: it is logged the first time
         self._failure: str | None = None
 
     @classmethod
@@ -111,11 +113,18 @@ class Capture:
         aux, final = logits.hidden_states, logits.last_hidden_states
         size = self._staging.host_bytes(aux, final)
         if not self._has_room(size):  # asked before the copy is begun, which would be in vain
-            self._lost_rows.update(filter(self._is_stored, before.rids))
+            self._lose_rows(before, "queue_full")
             return
         accept_lens = None if before.counts is not None else output.accept_lens
         starts = before.starts if isinstance(before.starts, torch.Tensor) else None
-        copy = self._staging.copy(aux=aux, final=final, accept_lens=accept_lens, starts=starts)
+        try:
+            copy = self._staging.copy(aux=aux, final=final, accept_lens=accept_lens, starts=starts)
+        except RuntimeError as error:  # no memory on the device, or none to be pinned: SGLang would end with it
+            if not self._short_of_memory:
+                logger.warning("tide: a forward could not be captured, as others like it: %s", error)
+            self._short_of_memory = True
+            self._lose_rows(before, "no_memory")
+            return
         self._bytes_put += size
         self._put(Rows(before, copy, size))
 
@@ -147,6 +156,9 @@ class Capture:
 
     def _is_stored(self, rid: str) -> bool:
         return not rid.startswith(OWN_REQUEST_PREFIXES) and is_chosen(rid, self._sample_rate)
+
+    def _lose_rows(self, before: ForwardBatch, cause: str) -> None:
+        self._lost_rows.update(dict.fromkeys(filter(self._is_stored, before.rids), cause))
 
     def _put(self, item: Rows | Finished | Erase) -> bool:
         if self._failure:
@@ -241,14 +253,13 @@ class Capture:
             self._forget(next(iter(self._in_flight)), "aborted")
 
     def _refuse_if_lost(self, rid: str) -> None:
-        if rid in self._lost_rows:
-            self._lost_rows.discard(rid)
-            self._writer.refuse(rid, "queue_full")
+        if cause := self._lost_rows.pop(rid, None):
+            self._writer.refuse(rid, cause)
 
     def _forget(self, rid: str, cause: str) -> None:
         """Give a request's pages back: it has ended, but not as a sample."""
         self._in_flight.pop(rid, None)
-        self._lost_rows.discard(rid)
+        self._lost_rows.pop(rid, None)
         self._writer.refuse(rid, cause)
         self._writer.abort(rid)
 
@@ -261,7 +272,7 @@ class Capture:
             return
         self._in_flight.pop(done.rid, None)
         if not done.answers:  # there is nothing to learn from: no loss
-            self._lost_rows.discard(done.rid)
+            self._lost_rows.pop(done.rid, None)
             self._writer.discard(done.rid)
             return
         self._refuse_if_lost(done.rid)
