@@ -262,6 +262,10 @@ def test_a_failure_ends_capture_and_says_so(scheduler: Scheduler, monkeypatch: p
         scheduler.finish("a", [1, 2, 3], [4, 5])
     assert scheduler.capture._queue.empty()
     assert not scheduler.capture._lost_ends
+    scheduler.capture.erase(1)
+    with pytest.raises(TideError, match="could not erase") as caught:
+        wait_for_answer(scheduler.folder, 1, timeout=0)
+    assert caught.value.why == "capture has stopped"
     erase_offline(scheduler.folder, Which(everything=True))  # others can take the spool
 
 
@@ -336,23 +340,21 @@ def test_erasing_is_asked_for_by_number_and_answered(scheduler: Scheduler) -> No
         scheduler.verify([rid], [3], [2])
         scheduler.finish(rid, scheduler.ids[rid], [4, 5, 6])
     scheduler.write()
-    handler = scheduler.capture.erase_handler()
     number = ask(scheduler.folder, Which(ids=(1, 77)))
-    handler.validate("tide_erase", number)
-    handler.apply("tide_erase", float(number))
+    scheduler.capture.erase(number)
     assert [sample.info.id for sample in scheduler.write()] == [2]
     while scheduler.capture._wiping or scheduler.capture._erasing:
         scheduler.capture._write_next()
     done = wait_for_answer(scheduler.folder, number, timeout=0)
     assert (done.samples, done.pages, done.kept_shared) == (1, 1, 0)
     assert not list(scheduler.folder.glob("erase*"))
-    handler.apply("tide_erase", 5)  # nobody has left such a request
+    scheduler.capture.erase(5)  # nobody has left such a request
     scheduler.capture._write_next()
     with pytest.raises(TideError, match="could not erase"):
         wait_for_answer(scheduler.folder, 5, timeout=0)
     scheduler.capture._queue = queue.Queue(1)
     for number in (6, 7):
-        handler.apply("tide_erase", number)
+        scheduler.capture.erase(number)
     with pytest.raises(TideError, match="could not erase") as caught:
         wait_for_answer(scheduler.folder, 7, timeout=0)
     assert "full" in caught.value.why

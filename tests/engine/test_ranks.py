@@ -92,6 +92,45 @@ def drafts_prepared(number: int, folder: Path) -> list[dict[str, object]]:
     return [*states, engine.swap.state()]
 
 
+def several_keys_at_once(number: int, folder: Path) -> list[bool]:
+    """What the engine says to requests that name a key of the capture, which rank 0 alone has, beside others."""
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+    from sglang.srt.managers.scheduler_components.internal_state import SchedulerInternalStateController
+    from test_capture import Scheduler
+
+    from tide_cli.engine.plugin.install import _Parts
+    from tide_cli.engine.plugin.ranks import on_all_ranks
+
+    folder.mkdir()
+    engine = an_engine(folder, everywhere=on_all_ranks)
+    parts = _Parts(SimpleNamespace(capture=True))
+    parts.swap, parts.speculation = engine.swap, SimpleNamespace(update_handlers=dict)
+    if number == 0:
+        parts.capture = Scheduler(folder / "spool").capture
+
+    class Controller(SchedulerInternalStateController):
+        def _update_handlers(self) -> dict:
+            return parts.after_update_handlers(super()._update_handlers(), self)
+
+    def asked(**values: float) -> bool:
+        return Controller(None, False).set_internal_state(SetInternalStateReq(server_args=values)).updated
+
+    answers = [asked(tide_erase=1, tide_draft=1)]
+    assert_served(engine, 1)
+    for value in (float("nan"), float("inf")):
+        answers += [asked(tide_erase=value), asked(tide_prepare=value), asked(tide_draft=value)]
+    if number == 0:
+        parts.capture._write_next()
+        parts.capture._failure = "disk gone"
+    answers.append(asked(tide_erase=2, tide_draft=0))
+    assert_served(engine, 0)
+    if number == 0:
+        written = [json.loads((folder / f"spool/erase-{asked}.done.json").read_text())["error"] for asked in (1, 2)]
+        assert "no request to erase" in written[0]
+        assert written[1] == "capture has stopped"
+    return answers
+
+
 def test_every_rank_takes_the_first_ones_number(tmp_path: Path) -> None:
     assert on_both(tmp_path, steps_taken) == [[0, 3, 1]] * 2
 
@@ -111,3 +150,7 @@ def test_a_draft_is_prepared_on_all_ranks_or_refused_by_all(tmp_path: Path) -> N
     assert "model.safetensors" in second[0]["refusal"]
     assert [state["refusal"] for state in first[1:] + second[1:]] == [None] * 6
     assert [state["draft_version"] for state in first] == [0, 0, 0, 1]
+
+
+def test_a_request_with_several_keys_is_taken_by_all_ranks_or_by_none(tmp_path: Path) -> None:
+    assert on_both(tmp_path, several_keys_at_once) == [[True, *[False] * 6, True]] * 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
 from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine.plugin.config import EngineConfig
@@ -162,6 +163,19 @@ def test_before_a_measurement_and_when_forced_the_number_is_fixed(tmp_path: Path
     assert engine.control.state()["reason"] == "asked for"
     engine.control.force(-1)
     assert engine.most_of(50) == 0
+
+
+def test_what_is_no_number_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    fixed = Engine(tmp_path, 0.5, CHEAP, adaptive=False).control.update_handlers()
+    for key, handler in engine.control.update_handlers().items():
+        handler.validate(key, 2.0)
+        for value in (float("nan"), float("inf"), -float("inf")):
+            with pytest.raises(UpdateRejected, match=f"{key}={value} refused: cannot convert"):
+                handler.validate(key, value)
+        with pytest.raises(UpdateRejected, match="the number of draft steps is fixed"):
+            fixed[key].validate(key, 2.0)
+    assert engine.round() == 3
 
 
 def test_a_measurement_given_up_changes_nothing(tmp_path: Path) -> None:

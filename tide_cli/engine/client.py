@@ -104,7 +104,7 @@ class EngineClient:
             withdraw(folder, number)
             raise TideError(
                 "the engine refused to erase samples",
-                why="it does not capture, or capture has stopped",
+                why="it does not capture",
                 remedy="`tide doctor`; or `tide down`, and erase without an engine",
             )
         return wait_for_answer(folder, number, timeout)

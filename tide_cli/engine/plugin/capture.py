@@ -140,19 +140,10 @@ class Capture:
         """Part of the spool that is taken; None once capture has stopped."""
         return None if self._failure else round(self._writer.fill, 4)
 
-    def erase_handler(self):
-        """For `POST /set_internal_state {"server_args": {"tide_erase": N}}`; for the answer see spool/erase.py."""
-        from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
-
-        def validate(key: str, value: float) -> None:
-            if self._failure:
-                raise UpdateRejected(f"{key}={value} refused: capture has stopped")
-
-        def apply(key: str, value: float) -> None:
-            if not self._put(Erase(int(value))):
-                self._answer(int(value), None, "the queue of the capture is full; try again")
-
-        return _UpdateHandler(validate, apply)
+    def erase(self, number: int) -> None:
+        """Begin what `ask` of spool/erase.py has left there under this number; the answer says what came of it."""
+        if not self._put(Erase(number)):
+            self._answer(number, None, "capture has stopped" if self._failure else "its queue is full; try again")
 
     def _is_stored(self, rid: str) -> bool:
         return not rid.startswith(OWN_REQUEST_PREFIXES) and is_chosen(rid, self._sample_rate)

@@ -12,7 +12,7 @@ from tide_cli.engine.plugin import plain_round, speculation
 from tide_cli.engine.plugin.capture import Capture
 from tide_cli.engine.plugin.captured import ForwardBatch
 from tide_cli.engine.plugin.config import EngineConfig
-from tide_cli.engine.plugin.ranks import on_all_ranks
+from tide_cli.engine.plugin.ranks import number_handler, on_all_ranks
 from tide_cli.engine.plugin.swap import DraftSwap
 
 logger = logging.getLogger(__name__)
@@ -115,9 +115,14 @@ class _Parts:
     def after_update_handlers(self, handlers, controller):
         if self.swap is not None:
             handlers |= self.swap.update_handlers() | self.speculation.update_handlers()
-        if self.capture is not None:
-            handlers["tide_erase"] = self.capture.erase_handler()
+        if self.config.capture:
+            # on every rank: one without it would refuse what stands beside it, which the others may wait for it to take
+            handlers["tide_erase"] = number_handler(self._erase)
         return handlers
+
+    def _erase(self, number: float) -> None:
+        if self.capture is not None:
+            self.capture.erase(int(number))
 
     def after_prefix_namespace(self, result, scheduler, req):
         if self.swap is not None:

@@ -3,6 +3,8 @@ same rounds in the same order, so each of these calls, which wait for all ranks,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from sglang.srt.runtime_context import get_parallel
 
@@ -24,3 +26,22 @@ def on_all_ranks(well: bool) -> bool:
     told = torch.tensor([well], dtype=torch.int32)
     torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MIN, group=get_parallel().tp_group.cpu_group)
     return bool(told)
+
+
+def number_handler(apply: Callable[[float], None], refusal: str | None = None):
+    """For a key of `POST /set_internal_state`. refusal: why it cannot be, if so, on any rank.
+
+    All ranks refuse what is no finite number, since an exception that leaves `apply` ends the engine.
+    """
+    from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
+
+    def validate(key: str, value: float) -> None:
+        why = refusal
+        try:
+            int(value)
+        except (ValueError, OverflowError) as error:
+            why = str(error)
+        if why:
+            raise UpdateRejected(f"{key}={value} refused: {why}")
+
+    return _UpdateHandler(validate, lambda key, value: apply(value))

@@ -30,7 +30,7 @@ from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.deferral import DeferredExtend
 from tide_cli.engine.plugin.profile import Conditions, processor_name
-from tide_cli.engine.plugin.ranks import agreed
+from tide_cli.engine.plugin.ranks import agreed, number_handler
 from tide_cli.engine.plugin.round_clock import RoundClock
 
 
@@ -134,15 +134,10 @@ class SpeculationControl:
 
     def update_handlers(self) -> dict[str, object]:
         """For `POST /set_internal_state`: tide_steps (see force) and tide_profile (see RoundClock.measure)."""
-        from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected, _UpdateHandler
-
-        def validate(key: str, value: float) -> None:
-            if not self._adaptive:
-                raise UpdateRejected(f"{key}={value} refused: the number of draft steps is fixed")
-
+        fixed = None if self._adaptive else "the number of draft steps is fixed"
         return {
-            "tide_steps": _UpdateHandler(validate, lambda key, value: self.force(value)),
-            "tide_profile": _UpdateHandler(validate, lambda key, value: self.clock.measure(value)),
+            "tide_steps": number_handler(self.force, fixed),
+            "tide_profile": number_handler(self.clock.measure, fixed),
         }
 
     def state(self) -> dict[str, object]:

@@ -30,6 +30,7 @@ from tide_cli.drafts.make import make_of, other_make
 from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, read_draft, vocabulary_ids
 from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.ranks import number_handler
 from tide_cli.errors import TideError
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class DraftSwap:
         from sglang.srt.managers.scheduler_components.internal_state import _UpdateHandler
 
         return {
-            "tide_prepare": _UpdateHandler(lambda key, value: None, lambda key, value: self._prepare(int(value))),
+            "tide_prepare": number_handler(lambda value: self._prepare(int(value))),
             "tide_draft": _UpdateHandler(self._validate, self._apply),
         }
 
