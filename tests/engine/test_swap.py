@@ -17,6 +17,7 @@ from tide_cli.drafts.checks import draft_shapes
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocabulary_ids
 from tide_cli.engine.plugin.swap import DraftSwap
+from tide_cli.errors import TideError
 
 CONFIG = {
     "hidden_size": 8,
@@ -139,6 +140,28 @@ def test_what_is_prepared_is_not_read_again(engine: SimpleNamespace) -> None:
     assert_served(engine, 1)
     weights.write_bytes(kept)
     assert engine.swap.state()["prepared"] is None
+
+
+def test_a_late_reader_says_nothing_about_a_later_wish(engine: SimpleNamespace) -> None:
+    read, waits = engine.swap._read, [threading.Event(), threading.Event()]
+    queue = iter(waits)
+
+    def late(version: int) -> dict[str, Tensor]:
+        if (mine := next(queue)).wait(60) and mine is waits[0]:
+            raise TideError("the disk was away")
+        return read(version)
+
+    engine.swap._read = late
+    begin_to_prepare(engine, 1)
+    (first,) = (thread for thread in threading.enumerate() if thread.name == "tide-swap")
+    begin_to_prepare(engine, 1)
+    waits[0].set()
+    first.join(timeout=60)
+    state = engine.swap.state()
+    assert (state["prepared"], state["refusal"]) == (None, None)
+    waits[1].set()
+    wait_for_reader()
+    assert engine.swap.state()["prepared"] == 1
 
 
 def test_another_version_than_the_prepared_one_can_be_asked_for(engine: SimpleNamespace) -> None:

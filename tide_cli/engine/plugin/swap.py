@@ -23,6 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -38,6 +39,15 @@ logger = logging.getLogger(__name__)
 _ELSEWHERE = "another rank of the engine, whose log says why,"
 
 
+@dataclass
+class _Wish:
+    """To prepare `version`. Its own thread leaves here what it has read, or why it cannot, however late."""
+
+    version: int
+    tensors: dict[str, torch.Tensor] | None = None
+    problem: str | None = None
+
+
 class DraftSwap:
     """The served draft of one scheduler process. everywhere: tells whether something is so on all ranks."""
 
@@ -48,10 +58,8 @@ class DraftSwap:
         self._store = DraftStore(config.drafts)
         folder = self._store.path(self.version)
         self._make = make_of(folder, read_draft(folder))
-        self._wanted: int | None = None  # of the latest wish to prepare, while it is open
+        self._wish: _Wish | None = None  # the latest one, while it is open or has come true
         self._ready: int | None = None  # the version that all ranks have prepared
-        self._problem: str | None = None  # why this rank cannot
-        self._prepared: tuple[int, dict[str, torch.Tensor]] | None = None
         self._validated: tuple[int, dict[str, torch.Tensor]] | None = None
         self._refusal: str | None = None
         self._seconds: float | None = None
@@ -74,8 +82,8 @@ class DraftSwap:
     def state(self) -> dict[str, object]:
         """For /server_info: the served version, the one that is prepared, why the last request was refused, how long
         the last copy took. For the scheduler's thread: waits for all ranks while one of them still reads."""
-        if self._wanted is not None:
-            self._settle(self._wanted)
+        if self._wish is not None and self._ready is None:
+            self._settle(self._wish)
         return {
             "draft_version": self.version,
             "prepared": self._ready,
@@ -84,34 +92,30 @@ class DraftSwap:
         }
 
     def _prepare(self, version: int) -> None:
-        self._wanted, self._ready, self._prepared, self._problem, self._refusal = version, None, None, None, None
-        threading.Thread(target=self._read_ahead, args=[version], name="tide-swap", daemon=True).start()
+        self._wish, self._ready, self._refusal = _Wish(version), None, None
+        threading.Thread(target=self._read_ahead, args=[self._wish], name="tide-swap", daemon=True).start()
 
-    def _read_ahead(self, version: int) -> None:
+    def _read_ahead(self, wish: _Wish) -> None:
         try:
-            tensors = self._read(version)
+            wish.tensors = self._read(wish.version)
         except Exception as error:
-            logger.warning("tide: draft %s cannot be prepared: %s", version, _words(error))
-            if self._wanted == version:
-                self._problem = _words(error)
-            return
-        if self._wanted == version:
-            self._prepared = (version, tensors)
+            logger.warning("tide: draft %s cannot be prepared: %s", wish.version, _words(error))
+            wish.problem = _words(error)
 
-    def _settle(self, version: int) -> None:
-        """Close the wish to prepare `version` where all ranks have it, or one cannot."""
-        if not self._everywhere(self._problem is None):
-            self._refusal = self._problem or f"{_ELSEWHERE} refused it"
-            self._wanted = self._prepared = None
-        elif self._everywhere(self._prepared is not None):
-            self._wanted, self._ready = None, version
+    def _settle(self, wish: _Wish) -> None:
+        """Close the wish where all ranks have prepared it, or one cannot."""
+        if not self._everywhere(wish.problem is None):
+            self._wish, self._refusal = None, wish.problem or f"{_ELSEWHERE} refused it"
+        elif self._everywhere(wish.tensors is not None):
+            self._ready = wish.version
 
     def _validate(self, key: str, value: float) -> None:
-        self._validated = self._refusal = self._wanted = self._ready = problem = None
-        prepared, self._prepared = self._prepared, None
+        wish, problem = self._wish, None
+        self._validated = self._refusal = self._wish = self._ready = None
         try:
             version = int(value)
-            self._validated = prepared if prepared and prepared[0] == version else (version, self._read(version))
+            prepared = wish.tensors if wish and wish.version == version else None
+            self._validated = (version, prepared or self._read(version))
         except Exception as error:  # an exception that leaves a handler ends the server
             problem = _words(error)
         if not self._everywhere(problem is None):
