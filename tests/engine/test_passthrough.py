@@ -50,8 +50,16 @@ def test_the_rest_is_handed_on() -> None:
 def test_several_writers_are_no_trouble_where_nothing_is_captured() -> None:
     check("--dp-size", "2", "--attn-cp-size", "2", capture=False)
     check("--pp-size", "2", capture=False, speculation=False)
+    check("--enable-dp-attention", capture=False)
     with pytest.raises(UsageError):
         check("--pp-size", "2", capture=False)
+
+
+@pytest.mark.parametrize("argument", ["--enable-dp-attention-local-control-broadcast", "--enable-dp-attention-l"])
+def test_parts_that_are_told_at_different_times_are_refused_without_capture_too(argument: str) -> None:
+    with pytest.raises(UsageError, match=argument) as refusal:
+        check("--dp-size", "2", argument, capture=False)
+    assert "different rounds" in str(refusal.value.why)
 
 
 def test_against_every_option_that_sglang_has() -> None:

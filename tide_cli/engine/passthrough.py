@@ -55,6 +55,11 @@ _REFUSED = (
         _ONE_WRITER, "serve without capture (--no-capture), or start an appliance for each replica", "--no-capture",
     ),
     _Refused(
+        ("--enable-dp-attention-local-control-broadcast",),
+        "its parts would be told of a new draft in different rounds, and wait for each other for ever",
+        "leave it out",
+    ),
+    _Refused(
         ("--dcp-size", "--decode-context-parallel-size", "--attn-cp-size", "--attention-context-parallel-size"),
         "each rank would hold a part of every sequence, and one rank captures",
         "serve without capture: --no-capture",
@@ -102,6 +107,8 @@ def check_sglang_arguments(arguments: Sequence[str], *, speculation: bool, captu
         typed = argument.partition("=")[0]
         for refused in _REFUSED:
             if refused.unless in lifted:
+                if typed in refused.names:
+                    break  # written out, it is no beginning of another name
                 continue
             if name := next((name for name in refused.names if _means(typed, name)), None):
                 meant = "" if name.rstrip("*") in typed else f" (to SGLang that is {name})"
