@@ -125,6 +125,9 @@ def _pause_as_dict(pause: SwapPause) -> dict[str, Any]:
 def _pause_words(pause: SwapPause) -> str:
     copied = f"{pause.copied_bytes / MIB:,.0f} MiB to each serving GPU"
     rate = f"{pause.bytes_per_second / 1e9:.1f} GB/s ({pause.basis})"
+    if pause.pageable_bytes:
+        slower = f"{pause.pageable_bytes_per_second / 1e9:.1f} GB/s"
+        rate += f", {pause.pageable_bytes / MIB:,.0f} MiB of them, by way of memory that is not pinned, at {slower}"
     return f"a swap of the draft holds the engine up for about {pause.milliseconds:.1f} ms: {copied} at {rate}"
 
 
