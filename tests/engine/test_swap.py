@@ -142,6 +142,21 @@ def test_what_is_prepared_is_not_read_again(engine: SimpleNamespace) -> None:
     assert engine.swap.state()["prepared"] is None
 
 
+def test_a_draft_that_finds_no_pinned_memory_is_prepared_in_other(
+    engine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(tensor: Tensor) -> Tensor:
+        raise RuntimeError("cudaHostAlloc failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(Tensor, "pin_memory", no_memory)
+        state = prepare(engine, 1)
+    assert (state["prepared"], state["refusal"]) == (1, None)
+    ask(engine, 1)
+    assert_served(engine, 1)
+
+
 def test_a_late_reader_says_nothing_about_a_later_wish(engine: SimpleNamespace) -> None:
     read, waits = engine.swap._read, [threading.Event(), threading.Event()]
     queue = iter(waits)

@@ -135,7 +135,10 @@ class DraftSwap:
         if "d2t" in tensors:
             check_vocabulary_map(tensors["d2t"], tensors["t2d"])
         if torch.cuda.is_available():  # from pinned memory the copy is several times as fast
-            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+            try:
+                tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+            except RuntimeError as error:
+                logger.warning("tide: no pinned memory for draft %s, its swap takes longer: %s", version, error)
         return tensors
 
     def _apply(self, key: str, value: float) -> None:
