@@ -26,7 +26,7 @@ def plan_for(settings: Settings, target: Target, inventory: Inventory, files: Pa
         inventory,
         target_shape(target, files),
         Wishes.of(settings),
-        target=target.name,
+        target=settings.target,
         draft=draft_shape(settings.draft),
         others={name: known.shape for name, known in known_targets().items() if known.shape},
     )
