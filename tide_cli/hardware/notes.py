@@ -21,7 +21,7 @@ def gpu_notes(
     wishes: Wishes,
     target: str,
 ) -> list[str]:
-    """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried. target: as --target has it."""
+    """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried. target: as typed."""
     notes = []
     if idle := [gpu.index for gpu in pool if gpu not in serve and gpu not in trainers]:
         notes.append(
