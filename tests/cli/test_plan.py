@@ -108,6 +108,34 @@ def draft(folder: Path, *names: str, **config: object) -> Path:
     return folder
 
 
+def test_a_known_pair_is_recognised_in_folders(tmp_path: Path) -> None:
+    """By its figures: the parsers and the troubles are then the same; what is fetched is not."""
+    config = {
+        **{"model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880, "intermediate_size": 2880},
+        **{"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201_088},
+        **{"max_position_embeddings": 131_072, "num_local_experts": 128},
+    }
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "config.json").write_text(json.dumps(config))
+    (target / "model.safetensors").write_bytes(bytes(2**16))
+    layer = {"intermediate_size": 16_384, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    own = draft(tmp_path / "own", "lm_head.weight", "d2t", "t2d", **layer)
+    where = ("--state-dir", tmp_path / "state", "--json")
+    made = json.loads(plan("8xH100", "--target", target, "--draft", own, *where).stdout)
+    assert "--reasoning-parser gpt-oss --tool-call-parser gpt-oss" in " ".join(made["commands"]["engine"]["argv"])
+    assert "the target has the figures of gpt-oss-120b" in " ".join(made["notes"])
+    assert "the draft has the figures of lmsys/EAGLE3-gpt-oss-120b-bf16" in made["notes"]
+    assert "sgl-project/sglang#28569" in [trouble["issue"] for trouble in made["troubles"]]
+    fresh = json.loads(plan("8xH100", "--target", target, *where).stdout)
+    assert fresh["troubles"] == []
+    assert "--draft lmsys/EAGLE3-gpt-oss-120b-bf16" in fresh["notes"][-1]
+    (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 35}))
+    other = json.loads(plan("8xH100", "--target", target, "--draft", own, *where).stdout)
+    assert (other["troubles"], "figures of" in " ".join(other["notes"])) == ([], False)
+    assert "--reasoning-parser" not in other["commands"]["engine"]["argv"]
+
+
 def test_a_draft_that_would_accept_nothing_is_refused_before_anything_starts(tmp_path: Path) -> None:
     where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path / "state", "--draft")
     whole = ("lm_head.weight", "d2t", "t2d", "fc.weight")

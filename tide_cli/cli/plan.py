@@ -92,7 +92,7 @@ def plan(
     wishes = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     from tide_cli.cli.plan_view import plan_as_dict, plan_text
     from tide_cli.hardware.notes import float32_note
-    from tide_cli.hardware.plan_settings import plan_for, target_shape
+    from tide_cli.hardware.plan_settings import plan_for, target_shape, troubles_of
     from tide_cli.supervisor.planned_commands import planned_commands
     from tide_cli.supervisor.specs import spool_size as size_of
     from tide_cli.supervisor.specs import spool_size_ignored
@@ -111,7 +111,7 @@ def plan(
     if ignored:
         planned = replace(planned, notes=(*planned.notes, ignored))
     commands = planned_commands(settings, wanted, planned)
-    troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []
+    troubles = troubles_of(settings, wanted)
     if json:
         print_json(plan_as_dict(wanted.name, planned, commands, troubles))
     else:

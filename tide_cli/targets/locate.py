@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import json_object
 from tide_cli.paths import Paths
 from tide_cli.targets.known import KnownTarget, known_targets
-from tide_cli.targets.shape import WEIGHTS_INDEX, weight_files
+from tide_cli.targets.shape import WEIGHTS_INDEX, read_config, weight_files
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")  # what SGLang loads
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -19,12 +21,21 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class Target:
-    """A target before its files are there. folder is None for a hub id: the hub's cache decides."""
+    """A target before its files are there. folder is None for a hub id: the hub's cache decides.
+
+    like: the known target that a folder's config.json describes.
+    """
 
     name: str
     folder: Path | None
     hub_id: str | None = None
     known: KnownTarget | None = None
+    like: KnownTarget | None = None
+
+    @property
+    def sglang_arguments(self) -> tuple[str, ...]:
+        found = self.known or self.like
+        return found.sglang_arguments if found else ()
 
     @property
     def embedded(self) -> bool:
@@ -44,7 +55,7 @@ def resolve_target(wanted: str, paths: Paths) -> Target:
     folder = Path(wanted).expanduser()
     if folder.is_dir():
         _check_folder(folder)
-        return Target(name=folder.resolve().name, folder=folder.resolve())
+        return Target(name=folder.resolve().name, folder=folder.resolve(), like=_like(folder, known))
     if wanted.startswith((".", "/", "~")):
         raise UsageError(f"there is no folder {wanted}", remedy="pass a checkpoint folder, a known name or a hub id")
     if _HUB_ID.fullmatch(wanted):
@@ -55,6 +66,13 @@ def resolve_target(wanted: str, paths: Paths) -> Target:
         why=f"known are {', '.join(known)}",
         remedy=f"did you mean --target {near[0]}?" if near else "pass a known name, a checkpoint folder or a hub id",
     )
+
+
+def _like(folder: Path, known: Mapping[str, KnownTarget]) -> KnownTarget | None:
+    with suppress(OSError, ValueError):
+        _, text = read_config(folder)
+        return next((target for target in known.values() if target.describes(text)), None)
+    return None
 
 
 def _check_folder(folder: Path) -> None:
