@@ -74,6 +74,13 @@ def test_a_plan_counts_the_disk_for_old_samples(tmp_path: Path) -> None:
     assert json.loads(plan("8xH100", *where, "--json", "--no-training").stdout)["reservoir_size"] is None
 
 
+def test_a_spool_that_the_disk_cannot_hold_is_said(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path, "--spool-size", "2TiB")
+    text = plan("8xH100", *where).stdout
+    assert "note: the disk has 1024.0 GiB free, spool and old samples take 2053.3: a start refuses it" in text
+    assert "a start refuses" not in plan("8xH100", *where, "--no-capture").stdout
+
+
 def test_a_plan_of_this_machine_shows_the_ring_that_is_there(tmp_path: Path) -> None:
     spool, wanted = tmp_path / "spool", ("--json", "--state-dir", tmp_path, "--gpus", "cpu", "--spool-size", "64MiB")
     spool.mkdir()
@@ -222,6 +229,11 @@ except SystemExit as stop:
     assert answer.stderr.splitlines()[-1] == "0 []"
 
 
+def test_a_longer_context_is_left_to_sglang_where_it_is_told_so(tmp_path: Path) -> None:
+    asked = ("--target", "qwen3-8b", "--context-length", "131072", "--state-dir", tmp_path)
+    assert plan("8xH100", *asked, SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN="1").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -236,6 +248,8 @@ except SystemExit as stop:
         (["--config", "/dev/zero"], "it has more than 64 MiB"),
         (["--target", "smollm2-135m", "--spool-size", "1KiB"], "a spool of 1.0 KiB is too small"),
         (["--target", "qwen3-8b", "--spool-size", "0"], "a spool of 0 bytes is too small"),
+        (["--target", "qwen3-8b", "--context-length", "40961"], "qwen3-8b takes no more than 40960 tokens"),
+        (["--target", "gpt-oss-20b", "--dtype", "float32"], "SGLang multiplies MXFP4 weights in 16 bits"),
     ],
 )
 def test_refusals(tmp_path: Path, arguments: list[str], words: str) -> None:

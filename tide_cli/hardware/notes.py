@@ -9,6 +9,7 @@ from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.gpus import fast_pairs
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.memory import GIB, Part, total
+from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import TargetShape
 
@@ -77,6 +78,15 @@ def fewer_note(serving: int, otherwise: int, of: int, wishes: Wishes) -> list[st
     serve = "serves" if serving == 1 else "serve"
     because = f"because of --train-gpus {wishes.train_gpus}: without it {otherwise} would"
     return [f"{serving} of {of} GPUs {serve} {because}"]
+
+
+def disk_note(plan: Plan, free: int | None) -> list[str]:
+    """Where a spool is asked for that a start would refuse. free: bytes of the disk."""
+    wanted = (plan.spool_size or 0) + (plan.reservoir_size or 0)
+    if free is None or wanted <= free:
+        return []
+    sizes = f"{free / GIB:.1f} GiB free, spool and old samples take {wanted / GIB:.1f}"
+    return [f"the disk has {sizes}: a start refuses it"]
 
 
 def float32_note(shape: TargetShape | None, dtype: str) -> str | None:
