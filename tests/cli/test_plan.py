@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from commands import ROOT, tide
 
+from tide_cli.cli.plan_view import _part_table
+from tide_cli.hardware.memory import Part
+from tide_cli.hardware.plan import DeviceMemory
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import Ring
 
@@ -192,6 +195,13 @@ def test_the_table_of_a_plan_adds_up_and_its_bar_shows_every_share(tmp_path: Pat
     assert rows[-3].split()[-1] == "16.00"
 
 
+def test_rounding_leaves_no_less_than_nothing_free() -> None:
+    """0.336 GiB are printed as 0.34, three of them as 1.01."""
+    parts = tuple(Part("engine", name, 336 * 2**30 // 1000) for name in ("target weights", "KV cache", "activations"))
+    lines = _part_table([DeviceMemory(0, "x", sum(part.size for part in parts), 0, parts)])
+    assert [line.split()[-1] for line in lines[1:]] == ["0.33", "0.34", "0.34", "0.00", "0.00", "1.01"]
+
+
 def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
     """tide plan shows what the launcher makes, not a copy of it."""
     from tide_cli.engine.launch import engine_command
@@ -248,7 +258,7 @@ def test_a_longer_context_is_left_to_sglang_where_it_is_told_so(tmp_path: Path) 
         (["--config", "/dev/zero"], "it has more than 64 MiB"),
         (["--target", "smollm2-135m", "--spool-size", "1KiB"], "a spool of 1.0 KiB is too small"),
         (["--target", "qwen3-8b", "--spool-size", "0"], "a spool of 0 bytes is too small"),
-        (["--target", "qwen3-8b", "--context-length", "40961"], "qwen3-8b takes no more than 40960 tokens"),
+        (["--target", "qwen3-8b", "--context-length", "40961"], "qwen3-8b takes at most 40960 tokens"),
         (["--target", "gpt-oss-20b", "--dtype", "float32"], "SGLang multiplies MXFP4 weights in 16 bits"),
     ],
 )

@@ -53,7 +53,7 @@ def _check_shape(settings: Settings, target: Target) -> None:
     longer = os.environ.get(_LONGER, "").lower() in ("true", "1", "yes", "y")
     if (settings.context_length or 0) > shape.context_length and not longer:
         raise UsageError(
-            f"--context-length {settings.context_length}: {target.name} takes no more than {shape.context_length} tokens",
+            f"--context-length {settings.context_length}: {target.name} takes at most {shape.context_length} tokens",
             remedy=f"ask for less; with {_LONGER}=1 in the environment SGLang takes it all the same",
         )
     if settings.dtype == "float32" and shape.quantisation == "mxfp4":
