@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from commands import ROOT, tide
 
+from tide_cli.cli.plan_view import _part_table
+from tide_cli.hardware.memory import Part
+from tide_cli.hardware.plan import DeviceMemory
 from tide_cli.spool.layout import RowLayout
 from tide_cli.spool.ring import Ring
 
@@ -77,6 +80,13 @@ def test_a_plan_counts_the_disk_for_old_samples(tmp_path: Path) -> None:
     assert json.loads(plan("8xH100", *where, "--json", "--no-training").stdout)["reservoir_size"] is None
 
 
+def test_a_spool_that_the_disk_cannot_hold_is_said(tmp_path: Path) -> None:
+    where = ("--target", "gpt-oss-120b", "--state-dir", tmp_path, "--spool-size", "2TiB")
+    text = plan("8xH100", *where).stdout
+    assert "note: the disk has 1024.0 GiB free, spool and old samples take 2053.3: a start refuses it" in text
+    assert "a start refuses" not in plan("8xH100", *where, "--no-capture").stdout
+
+
 def test_a_plan_of_this_machine_shows_the_ring_that_is_there(tmp_path: Path) -> None:
     spool, wanted = tmp_path / "spool", ("--json", "--state-dir", tmp_path, "--gpus", "cpu", "--spool-size", "64MiB")
     spool.mkdir()
@@ -109,6 +119,34 @@ def draft(folder: Path, *names: str, **config: object) -> Path:
     header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in names}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     return folder
+
+
+def test_a_known_pair_is_recognised_in_folders(tmp_path: Path) -> None:
+    """By its figures: the parsers and the troubles are then the same; what is fetched is not."""
+    config = {
+        **{"model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880, "intermediate_size": 2880},
+        **{"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201_088},
+        **{"max_position_embeddings": 131_072, "num_local_experts": 128},
+    }
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "config.json").write_text(json.dumps(config))
+    (target / "model.safetensors").write_bytes(bytes(2**16))
+    layer = {"intermediate_size": 16_384, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    own = draft(tmp_path / "own", "lm_head.weight", "d2t", "t2d", **layer)
+    where = ("--state-dir", tmp_path / "state", "--json")
+    made = json.loads(plan("8xH100", "--target", target, "--draft", own, *where).stdout)
+    assert "--reasoning-parser gpt-oss --tool-call-parser gpt-oss" in " ".join(made["commands"]["engine"]["argv"])
+    assert "the target has the figures of gpt-oss-120b" in " ".join(made["notes"])
+    assert "the draft has the figures of lmsys/EAGLE3-gpt-oss-120b-bf16" in made["notes"]
+    assert "sgl-project/sglang#28569" in [trouble["issue"] for trouble in made["troubles"]]
+    fresh = json.loads(plan("8xH100", "--target", target, *where).stdout)
+    assert fresh["troubles"] == []
+    assert "--draft lmsys/EAGLE3-gpt-oss-120b-bf16" in fresh["notes"][-1]
+    (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 35}))
+    other = json.loads(plan("8xH100", "--target", target, "--draft", own, *where).stdout)
+    assert (other["troubles"], "figures of" in " ".join(other["notes"])) == ([], False)
+    assert "--reasoning-parser" not in other["commands"]["engine"]["argv"]
 
 
 def test_a_draft_that_would_accept_nothing_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -160,6 +198,13 @@ def test_the_table_of_a_plan_adds_up_and_its_bar_shows_every_share(tmp_path: Pat
     assert rows[-3].split()[-1] == "16.00"
 
 
+def test_rounding_leaves_no_less_than_nothing_free() -> None:
+    """0.336 GiB are printed as 0.34, three of them as 1.01."""
+    parts = tuple(Part("engine", name, 336 * 2**30 // 1000) for name in ("target weights", "KV cache", "activations"))
+    lines = _part_table([DeviceMemory(0, "x", sum(part.size for part in parts), 0, parts)])
+    assert [line.split()[-1] for line in lines[1:]] == ["0.33", "0.34", "0.34", "0.00", "0.00", "1.01"]
+
+
 def test_the_engine_of_tide_up_has_the_same_command(tmp_path: Path) -> None:
     """tide plan shows what the launcher makes, not a copy of it."""
     from tide_cli.engine.launch import engine_command
@@ -197,6 +242,11 @@ except SystemExit as stop:
     assert answer.stderr.splitlines()[-1] == "0 []"
 
 
+def test_a_longer_context_is_left_to_sglang_where_it_is_told_so(tmp_path: Path) -> None:
+    asked = ("--target", "qwen3-8b", "--context-length", "131072", "--state-dir", tmp_path)
+    assert plan("8xH100", *asked, SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN="1").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -211,6 +261,8 @@ except SystemExit as stop:
         (["--config", "/dev/zero"], "it has more than 64 MiB"),
         (["--target", "smollm2-135m", "--spool-size", "1KiB"], "a spool of 1.0 KiB is too small"),
         (["--target", "qwen3-8b", "--spool-size", "0"], "a spool of 0 bytes is too small"),
+        (["--target", "qwen3-8b", "--context-length", "40961"], "qwen3-8b takes at most 40960 tokens"),
+        (["--target", "gpt-oss-20b", "--dtype", "float32"], "SGLang multiplies MXFP4 weights in 16 bits"),
     ],
 )
 def test_refusals(tmp_path: Path, arguments: list[str], words: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,25 @@ def test_a_workload_and_a_written_spool(tmp_path: Path) -> None:
     assert found["splits"][0]["requests"] == {"arrived": 60, "refused": 0, "ended": 60, "in_system": 0}
 
 
+def test_what_is_wrong_with_a_checkpoint_is_said(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 4, "hidden_size": 64}')
+    (tmp_path / "model.safetensors").write_bytes(bytes(8))
+    answer = tide("simulate", "--inventory", H200, "--target", tmp_path)
+    assert "cannot be planned for: config.json: num_attention_heads is missing" in answer.stderr
+
+
+def test_an_ended_simulation_leaves_no_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tide_cli", "simulate", "--inventory", H200, "--target", "gpt-oss-120b"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([*command, "--write-spool", "64MiB", "--duration", "100000"], env=environment)
+    while not list(tmp_path.glob("tide-simulate-*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == 130
+    assert list(tmp_path.glob("tide-simulate-*")) == []
+
+
 def test_the_defaults_are_those_of_the_options() -> None:
     """Stated twice, so that the command line need not load the simulation for its help."""
     answer = simulate("--help").stdout.replace("\n", " ")
@@ -76,6 +96,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
     [
         (["--rate", 1, "--concurrency", 2], "--rate and --concurrency contradict each other"),
         (["--speed", 2], "--speed is that of a --workload"),
+        (["--write-spool", "-1"], "--write-spool -1: "),
         (["--rate", 0], "--rate 0: it takes a number above 0"),
         (["--duration", -1], "--duration -1"),
         (["--rate", "1e308"], "'--rate': it takes numbers up to 1000"),

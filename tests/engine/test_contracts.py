@@ -133,6 +133,19 @@ def test_what_has_moved_is_named_and_nothing_else(tmp_path: Path, case: str) -> 
     assert {(finding.topic, finding.what) for finding in findings if finding.moved} == expected
 
 
+@pytest.mark.parametrize("content", [b"def f(:\n", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("module", ["observability.metrics_collector", "speculative.eagle_worker_v2"])
+def test_what_stands_in_a_file_that_cannot_be_read_fails_alone(tmp_path: Path, module: str, content: bytes) -> None:
+    file = f"srt/{module.replace('.', '/')}.py"
+    source = mutated(tmp_path, file, [(r"\Z", "")])
+    (source.package / file).write_bytes(content)
+    findings = report(source)
+    failed = [finding for finding in findings if finding.moved]
+    assert len(findings) == len(report(INSTALLED))
+    assert failed == [finding for finding in findings if finding.where.startswith(f"sglang.srt.{module}")]
+    assert all(f"cannot read {source.package / file}: it is n" in finding.moved for finding in failed)
+
+
 class Without(SglangSource):
     """The installed SGLang, where no definition says or has one thing."""
 

@@ -43,6 +43,8 @@ def test_the_least_that_must_be_written() -> None:
     inventory = read_inventory(json.dumps({"version": 1, "nodes": [NODE], "gpus": [GPU]}))
     assert inventory.gpus == (Gpu(0, "x", 80 * 2**30, (9, 0)),)
     assert (inventory.cores, inventory.memory_free, inventory.disk_free) == ((0, 1, 2, 3), 7 * 2**30, None)
+    amds = {"version": 1, "nodes": [NODE], "gpus": [GPU | {"capability": "gfx90a"}]}
+    assert read_inventory(json.dumps(amds)).gpus[0].vendor == "amd"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,8 @@ def test_the_least_that_must_be_written() -> None:
                 ({"mig": True, "parent": 1}, "gpus[0].uuid: it is missing"),
                 ({"mig": True, "uuid": "MIG-1"}, "gpus[0].parent: it is missing"),
                 ({"mig": True, "uuid": "MIG-1", "parent": -1}, "gpus[0].parent: -1"),
+                ({"vendor": "amd"}, "gpus[0].capability: it is NVIDIA's, and vendor is amd"),
+                ({"vendor": "nvidia", "capability": "gfx942"}, "gpus[0].capability: it is AMD's, and vendor is nvidia"),
                 ({"mig": True, "uuid": "MIG-1", "parent": 0, "vendor": "amd"}, "gpus[0].mig: "),
                 ({"parent": 1}, "gpus[0].parent: only a MIG slice has one"),
                 ({"capability": "abc"}, 'gpus[0].capability: "abc" is none'),
@@ -116,7 +120,7 @@ def test_the_least_that_must_be_written() -> None:
             {"nodes": [NODE], "gpus": [GPU | {"uuid": "u"}, GPU | {"index": 1, "uuid": "u"}]},
             "uuid u stands in it twice",
         ),
-        ({"nodes": [NODE], "gpus": [GPU, GPU | {"index": 1, "vendor": "amd"}]}, "those of one maker"),
+        ({"nodes": [NODE], "gpus": [GPU, GPU | {"index": 1, "capability": "gfx942"}]}, "those of one maker"),
         (
             {"nodes": [NODE], "gpus": [GPU, GPU | {"index": 1, "mig": True, "uuid": "MIG-1", "parent": 0}]},
             "GPU 1 is a slice of GPU 0, which is offered as a whole",

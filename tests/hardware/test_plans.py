@@ -543,8 +543,12 @@ def test_every_gpu_that_is_named_trains() -> None:
     assert (made.serve.gpus, made.trainer, made.train.gpus) == ((0, 1, 2, 3), "own", (7, 6))
     assert [device.planned for device in made.memory[4:]] == [0, 0, *[TRAINER_120B + GIB // 2] * 2]
     assert "GPU 6-7 train together" in " ".join(made.notes)
-    assert "--train-gpus 4-7" in next(note for note in made.notes if "idle" in note)
+    assert "4 of 8 GPUs serve because of --train-gpus 7,6: without it 8 would" in made.notes
+    assert "learn faster" not in " ".join(made.notes)
     assert plan("8xH100", "gpt-oss-120b", train_gpus="4-7").train.gpus == (4, 5, 6, 7)
+    alone = plan("8xH100", "gpt-oss-120b", train_gpus="1-7")
+    assert alone.notes[0] == "1 of 8 GPUs serves because of --train-gpus 1-7: without it 8 would"
+    assert "because" not in " ".join(plan("8xH100", "gpt-oss-120b", train_gpus="7", tp=4).notes)
     unknown = make_plan(machine("8xH100"), None, Wishes(train_gpus="6,7"))
     assert (unknown.serve.gpus, unknown.train.gpus) == ((0, 1, 2, 3), (6, 7))
     # 12.7 + 0.5 GiB are on neither of the busy ones: 39.6 are free on GPU 0, 9.6 on GPU 2
@@ -625,6 +629,8 @@ def test_gpus_are_given_away_before_training_is_given_up() -> None:
 def test_what_idle_gpus_could_do_is_said_and_can_be_done() -> None:
     (idle,) = [note for note in plan("8xH100", "gpt-oss-120b", tp=4).notes if "idle" in note]
     assert "GPU 4-6 stay idle" in idle
+    assert "`tide up --target gpt-oss-120b --gpus 4-6 --serve-cores A --train-cores B --port N --state-dir DIR`" in idle
+    assert "or --train-gpus 4-7, to learn faster" in idle
     second = plan("8xH100", "gpt-oss-120b", gpus=idle.split("--gpus ")[1].split()[0])
     assert (second.serve.gpus, second.train.gpus) == ((4, 5), (6,))
     assert "--gpus" not in " ".join(plan("h100-4x80-busy", "gpt-oss-120b").notes)  # others hold it

@@ -60,7 +60,7 @@ def make_target(folder: Path) -> Path:
     target = folder / "tiny"
     target.mkdir(exist_ok=True)
     (target / "config.json").write_text(json.dumps(TARGET))
-    (target / "model.safetensors").write_bytes(b"")
+    (target / "model.safetensors").write_bytes(bytes(8))
     return target
 
 

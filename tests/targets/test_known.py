@@ -30,4 +30,4 @@ def test_troubles_belong_to_a_pair() -> None:
     assert [trouble.issue for trouble in shared] == ["sgl-project/sglang#27829"]
     assert target.troubles_with("some/draft") == []
     own = {trouble.issue for trouble in KNOWN["qwen3-8b"].troubles_with(None)}
-    assert own == {"sgl-project/SpecForge#249", "sgl-project/sglang#36528"}
+    assert own == {"sgl-project/SpecForge#249"}

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from tide_cli.errors import TideError, UsageError
-from tide_cli.targets import Target, TargetShape, describe, known_targets, read_draft_shape, read_target_shape
+from tide_cli.paths import Paths
+from tide_cli.targets import (
+    Target,
+    TargetShape,
+    describe,
+    known_targets,
+    read_draft_shape,
+    read_target_shape,
+    resolve_target,
+)
 from tide_cli.targets.known import configs_folder
 
 KNOWN = known_targets()
@@ -93,6 +102,37 @@ def test_a_checkpoint_folder(tmp_path: Path) -> None:
     assert (shape.kv_heads, shape.head_dim, shape.weight_bytes, shape.element_bytes) == (8, 8, 1000, 2)
     assert (shape.experts, shape.quantisation, shape.sliding_layers) == (0, None, 0)
     assert shape.usual_draft.vocab_size == 1000
+
+
+def test_the_weights_are_those_that_the_index_names(tmp_path: Path) -> None:
+    index = checkpoint(tmp_path) / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-0.safetensors", "b": "model-0.safetensors"}}))
+    assert read_target_shape(tmp_path).weight_bytes == 500
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    """A shard is missing, a file ends in its header, another before its tensors; an index that is none."""
+    paths = Paths.under(tmp_path, tmp_path)
+    checkpoint(tmp_path)
+    assert resolve_target(str(tmp_path), paths).folder == tmp_path
+    header = b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    whole = len(header).to_bytes(8, "little") + header + bytes(8)
+    file = tmp_path / "model-1.safetensors"
+    for content in (b"\x09", whole[:40], whole[:-1]):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match="is not whole") as refused:
+            resolve_target(str(tmp_path), paths)
+        assert refused.value.why == "of its 2 safetensors files it lacks the end of model-1.safetensors"
+    file.write_bytes(whole)
+    assert resolve_target(str(tmp_path), paths).folder == tmp_path
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: f"model-{name}.safetensors" for name in "1234"}}))
+    with pytest.raises(UsageError) as refused:
+        resolve_target(str(tmp_path), paths)
+    assert refused.value.why == "of its 4 safetensors files it lacks model-2.safetensors and 2 more"
+    index.write_text(json.dumps({"weight_map": ["model-1.safetensors"]}))
+    with pytest.raises(UsageError, match="is not a checkpoint"):
+        resolve_target(str(tmp_path), paths)
 
 
 def test_a_quantised_mixture_with_windows_inside_a_larger_model(tmp_path: Path) -> None:

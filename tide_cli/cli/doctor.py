@@ -71,4 +71,6 @@ def _engine(folder: Path | None, json: bool) -> int:
     written_for = "" if source.version == SGLANG_VERSION else f", which TIDE is not written for ({SGLANG_VERSION})"
     found = f"{moved} of {len(findings)} contracts have moved" if moved else f"{len(findings)} contracts as expected"
     print(f"SGLang {source.version}{written_for}: {found}")
+    if moved:
+        print(f"`./install.sh` installs SGLang {SGLANG_VERSION}, which has them all")
     return 1 if moved else 0

@@ -91,8 +91,9 @@ def plan(
     speculation = speculation_mode(speculation, no_speculation)
     wishes = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     from tide_cli.cli.plan_view import plan_as_dict, plan_text
-    from tide_cli.hardware.notes import float32_note
-    from tide_cli.hardware.plan_settings import plan_for, target_shape
+    from tide_cli.hardware.notes import disk_note, float32_note
+    from tide_cli.hardware.plan_settings import plan_for, target_shape, troubles_of
+    from tide_cli.spool.ring import RING_FILE
     from tide_cli.supervisor.planned_commands import planned_commands
     from tide_cli.supervisor.specs import spool_size as size_of
     from tide_cli.supervisor.specs import spool_size_ignored
@@ -108,10 +109,12 @@ def plan(
         planned = plan_for(settings, wanted, machine)
     if not planned.serve.gpus and (note := float32_note(target_shape(wanted), planned.dtype)):
         planned = replace(planned, notes=(*planned.notes, note))
+    if settings.speculates and settings.capture and (inventory or not (settings.paths.spool / RING_FILE).is_file()):
+        planned = replace(planned, notes=(*planned.notes, *disk_note(planned, machine.disk_free)))
     if ignored:
         planned = replace(planned, notes=(*planned.notes, ignored))
     commands = planned_commands(settings, wanted, planned)
-    troubles = wanted.known.troubles_with(settings.draft) if wanted.known and settings.speculates else []
+    troubles = troubles_of(settings, wanted)
     if json:
         print_json(plan_as_dict(wanted.name, planned, commands, troubles))
     else:

@@ -173,7 +173,7 @@ def _cells(shares: Sequence[tuple[tuple[str, str], int]], total: int) -> Iterabl
 
 def _part_table(memory: Sequence[DeviceMemory]) -> list[str]:
     """A row for each part, a column for each group of devices with the same parts; GiB. What is printed adds up: what
-    is free takes the rounding.
+    is free takes the rounding, and the largest part where nothing is.
     """
     groups: dict[tuple[Any, ...], list[DeviceMemory]] = {}
     for device in memory:
@@ -186,6 +186,8 @@ def _part_table(memory: Sequence[DeviceMemory]) -> list[str]:
     sizes = [{(part.owner, part.name): _hundredths(part.size) for part in device.parts} for device in columns]
     used = [_hundredths(device.used) for device in columns]
     totals = [_hundredths(device.total) for device in columns]
+    for whole, own, parts in zip(totals, used, sizes, strict=True):
+        parts[max(parts, key=lambda part: parts[part])] -= max(0, own + sum(parts.values()) - whole)
     free = [whole - own - sum(parts.values()) for whole, own, parts in zip(totals, used, sizes, strict=True)]
     rows: list[list[object]] = [
         [owner, name, *(_number(parts.get((owner, name))) for parts in sizes)] for owner, name in names

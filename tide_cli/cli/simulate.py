@@ -29,6 +29,7 @@ from tide_cli.cli.setting_options import (
 )
 from tide_cli.cli.where import Config, Json, StateDir, path_option, settings_for
 from tide_cli.errors import TideError, UsageError
+from tide_cli.setting_values import parse_size
 
 _MOST_WRITTEN = 4 * 2**30  # bytes of a ring that is really made
 _SETTINGS = (
@@ -125,6 +126,11 @@ def simulate(
     from tide_cli.simulation.options import Options, question
     from tide_cli.supervisor.values import check_values
 
+    if write_spool:
+        try:
+            parse_size(write_spool)
+        except ValueError as error:
+            raise UsageError(f"--write-spool {write_spool}: {error}") from None
     chosen = {name: given[name] for name in _SETTINGS} | ({"spool_size": write_spool} if write_spool else {})
     settings = settings_for(state_dir, config, **chosen)
     if write_spool and (settings.spool_size or 0) > _MOST_WRITTEN:
@@ -152,8 +158,10 @@ def simulate(
     asked = question(settings, wanted, machine, options)
     with another_machine_named("simulate", inventory, settings.target):
         if write_spool:
+            import signal
             import tempfile
 
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # the folder goes then too
             with tempfile.TemporaryDirectory(prefix="tide-simulate-") as folder:
                 answers = answer(asked, Path(folder) / "spool")
         else:

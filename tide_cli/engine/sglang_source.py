@@ -51,7 +51,9 @@ class SglangSource:
         """'?' where the sources do not say."""
         file = self.package / "_version.py"
         found = (
-            re.search(r"^__version__ = .*?['\"]([^'\"]+)", file.read_text(), re.MULTILINE) if file.is_file() else None
+            re.search(r"^__version__ = .*?['\"]([^'\"]+)", file.read_text(errors="replace"), re.MULTILINE)
+            if file.is_file()
+            else None
         )
         return found[1] if found else "?"
 
@@ -105,7 +107,7 @@ class SglangSource:
         return file
 
     def _tree(self, module: str) -> ast.Module:
-        return _parse(self._path(module).resolve())
+        return parsed(self._path(module).resolve())
 
     def _member(self, place: Place, name: str) -> Place:
         for one in self._family(place) if isinstance(place.node, ast.ClassDef) else [place]:
@@ -179,12 +181,13 @@ class _Signed:
 def string_constants(file: Path) -> tuple[str, ...]:
     """Every string constant of a Python file, the parts of f-strings and the docstrings included."""
     return tuple(
-        node.value for node in ast.walk(_parse(file)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value for node in ast.walk(parsed(file)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 
 @cache
-def _parse(file: Path) -> ast.Module:
+def parsed(file: Path) -> ast.Module:
+    """The tree of a Python file. Raises TideError where it cannot be read."""
     try:
         return ast.parse(file.read_text())
     except (OSError, SyntaxError, ValueError, RecursionError) as error:

@@ -5,7 +5,7 @@ Format, version 1, one JSON object:
     version    1
     nodes      [{"node": 0, "cores": "0-31", "memory": "256GiB", "memory_free": "240GiB"}]
     gpus       [{"index": 0, "name": "NVIDIA H100", "memory": "80GiB", "capability": "9.0"}], and where they apply
-                 vendor          "nvidia" (the default) or "amd", the same for all
+                 vendor          "nvidia" or "amd", the same for all; by default, whose capability it is
                  memory_used     taken already, by others (0)
                  processes       [{"pid": 7, "memory": "3GiB"}], who takes it
                  uuid            needed with "mig"
@@ -118,13 +118,14 @@ def _gpu(fields: _Fields) -> Gpu:
     used = fields.get("memory_used", _size, 0)
     if used > memory:
         fields.refuse("memory_used", "it is more than memory")
+    amds = fields.need("capability", _any_text).lower().startswith("gfx")
     gpu = Gpu(
         index=fields.need("index", _whole),
         name=fields.need("name", _text),
         memory=memory,
         capability=fields.need("capability", _capability),
         memory_used=used,
-        vendor=fields.get("vendor", _one_of(_VENDORS), "nvidia"),
+        vendor=fields.get("vendor", _one_of(_VENDORS), "amd" if amds else "nvidia"),
         uuid=fields.get("uuid", _text, None),
         mig=fields.get("mig", _truth, False),
         parent=fields.get("parent", _whole, None),
@@ -137,6 +138,8 @@ def _gpu(fields: _Fields) -> Gpu:
         fields.refuse("parent", "it is missing" if gpu.mig else "only a MIG slice has one")
     if gpu.mig and gpu.vendor != "nvidia":
         fields.refuse("mig", "only NVIDIA's GPUs are cut so")
+    if gpu.capability and amds != (gpu.vendor == "amd"):
+        fields.refuse("capability", f"it is {'AMD' if amds else 'NVIDIA'}'s, and vendor is {gpu.vendor}")
     fields.end()
     return gpu
 

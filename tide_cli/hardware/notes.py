@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from tide_cli.hardware.cores import format_cores
 from tide_cli.hardware.gpus import fast_pairs
 from tide_cli.hardware.inventory import Gpu, Inventory
 from tide_cli.hardware.memory import GIB, Part, total
+from tide_cli.hardware.plan import Plan
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.targets.shape import TargetShape
 
 
-def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], trainers: Sequence[Gpu]) -> list[str]:
-    """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried."""
+def gpu_notes(
+    inventory: Inventory,
+    pool: Sequence[Gpu],
+    serve: Sequence[Gpu],
+    trainers: Sequence[Gpu],
+    wishes: Wishes,
+    target: str,
+) -> list[str]:
+    """About the GPUs themselves: idle, taken by others, unequal, loosely linked, untried. target: as typed."""
     notes = []
     if idle := [gpu.index for gpu in pool if gpu not in serve and gpu not in trainers]:
         notes.append(
-            f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle" + _use(pool, idle, trainers, serve)
+            f"GPU {format_cores(idle)} {'stay' if len(idle) > 1 else 'stays'} idle"
+            + _use(pool, idle, trainers, serve, wishes, target)
         )
     if len(trainers) > 1:
         numbers = format_cores([gpu.index for gpu in trainers])
@@ -40,15 +50,43 @@ def gpu_notes(inventory: Inventory, pool: Sequence[Gpu], serve: Sequence[Gpu], t
     return notes
 
 
-def _use(pool: Sequence[Gpu], idle: Sequence[int], trainers: Sequence[Gpu], serve: Sequence[Gpu]) -> str:
+def _use(
+    pool: Sequence[Gpu],
+    idle: Sequence[int],
+    trainers: Sequence[Gpu],
+    serve: Sequence[Gpu],
+    wishes: Wishes,
+    target: str,
+) -> str:
     """What idle GPUs could do that others have left free."""
     free = [gpu.index for gpu in pool if gpu.index in idle and gpu.memory_used < GIB]
     if not free:
         return ""
-    words = f": a second appliance could use them, `tide up --gpus {format_cores(free)} --port N --state-dir DIR`"
-    if trainers and not any(gpu.mig or gpu in serve for gpu in trainers):
+    words = (
+        f": a second appliance could use them, `tide up --target {shlex.quote(target)} --gpus {format_cores(free)}"
+        " --serve-cores A --train-cores B --port N --state-dir DIR`, each of the two on cores of its own"
+    )
+    if wishes.train_gpus is None and trainers and not any(gpu.mig or gpu in serve for gpu in trainers):
         words += f"; or --train-gpus {format_cores(sorted([*free, *(gpu.index for gpu in trainers)]))}, to learn faster"
     return words
+
+
+def fewer_note(serving: int, otherwise: int, of: int, wishes: Wishes) -> list[str]:
+    """What --train-gpus takes from serving. otherwise: how many of the GPUs would serve without it."""
+    if serving >= otherwise:
+        return []
+    serve = "serves" if serving == 1 else "serve"
+    because = f"because of --train-gpus {wishes.train_gpus}: without it {otherwise} would"
+    return [f"{serving} of {of} GPUs {serve} {because}"]
+
+
+def disk_note(plan: Plan, free: int | None) -> list[str]:
+    """Where a spool is asked for that a start would refuse. free: bytes of the disk."""
+    wanted = (plan.spool_size or 0) + (plan.reservoir_size or 0)
+    if free is None or wanted <= free:
+        return []
+    sizes = f"{free / GIB:.1f} GiB free, spool and old samples take {wanted / GIB:.1f}"
+    return [f"the disk has {sizes}: a start refuses it"]
 
 
 def float32_note(shape: TargetShape | None, dtype: str) -> str | None:

@@ -6,6 +6,7 @@ What cannot be read here is planned without: whether a checkpoint or a draft can
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tide_cli.errors import TideError
@@ -15,6 +16,7 @@ from tide_cli.hardware.planner import make_plan
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.settings import Settings
 from tide_cli.targets import DraftShape, Target, TargetShape, known_targets, read_draft_shape, read_target_shape
+from tide_cli.targets.known import Trouble
 
 
 def plan_for(settings: Settings, target: Target, inventory: Inventory, files: Path | None = None) -> Plan:
@@ -22,14 +24,43 @@ def plan_for(settings: Settings, target: Target, inventory: Inventory, files: Pa
 
     Raises UsageError as `make_plan` does.
     """
-    return make_plan(
+    plan = make_plan(
         inventory,
         target_shape(target, files),
         Wishes.of(settings),
-        target=target.name,
+        target=settings.target,
         draft=draft_shape(settings.draft),
         others={name: known.shape for name, known in known_targets().items() if known.shape},
     )
+    return replace(plan, notes=(*plan.notes, *_recognised(settings, target)))
+
+
+def troubles_of(settings: Settings, target: Target) -> list[Trouble]:
+    """Known ones of the target and its draft, where they are known by name or recognised by their config.json."""
+    known = target.known or target.like
+    if known is None or not settings.speculates:
+        return []
+    draft = _known_draft(settings, target) or settings.draft
+    if draft is None and target.known is None:  # a fresh one
+        return [trouble for trouble in known.troubles if not trouble.drafts]
+    return known.troubles_with(draft)
+
+
+def _known_draft(settings: Settings, target: Target) -> str | None:
+    """The hub id of the published draft whose shape the draft in a folder has."""
+    known, shape = target.known or target.like, draft_shape(settings.draft)
+    return known.draft_hub_id if shape and known and known.shape and known.shape.draft == shape else None
+
+
+def _recognised(settings: Settings, target: Target) -> list[str]:
+    notes = []
+    if like := target.like:
+        notes = [f"the target has the figures of {like.name}: it is served with {' '.join(like.sglang_arguments)}"]
+        if settings.draft is None and settings.speculates and like.draft_hub_id:
+            notes.append(f"the draft is a fresh one; the one published for {like.name}: --draft {like.draft_hub_id}")
+    if draft := _known_draft(settings, target):
+        notes.append(f"the draft has the figures of {draft}")
+    return notes
 
 
 def target_shape(target: Target, files: Path | None = None) -> TargetShape | None:

@@ -9,6 +9,7 @@ wanted size, the one with the largest cache is taken. So more memory never makes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,7 +34,7 @@ from tide_cli.hardware.memory import (
     trainer_parts,
     whole_pages,
 )
-from tide_cli.hardware.notes import float32_note, gpu_notes, trainer_note
+from tide_cli.hardware.notes import fewer_note, float32_note, gpu_notes, trainer_note
 from tide_cli.hardware.plan import DeviceMemory, Partition, Plan
 from tide_cli.hardware.refusals import DoesNotFit, refuse_gpu_wishes, too_small
 from tide_cli.hardware.swap_pause import swap_pause
@@ -91,7 +92,7 @@ def make_plan(
             refuse_gpu_wishes(wishes)
             plan = _on_cpu(inventory, shape, served, wishes, target)
         elif shape is None:
-            plan = _by_count(inventory, pool, layouts(inventory, pool, shape, served, wishes)[0], wishes)
+            plan = _by_count(inventory, pool, layouts(inventory, pool, shape, served, wishes)[0], wishes, target)
         else:
             possible = layouts(inventory, pool, shape, served, wishes)
             fit = _choose(inventory, possible, shape, served, wishes, target)
@@ -100,11 +101,16 @@ def make_plan(
                 needed = total(trainer_parts(shape, served, wishes, on_gpu=True, gpus=2))
                 serves = partial(_can_serve, inventory, shape, served, wishes)
                 fit = replace(fit, trainers=training_gpus(fit.trainers[0], idle, needed, serves))
-            plan = _on_gpus(inventory, pool, possible, fit, shape, served, wishes)
+            plan = _on_gpus(inventory, pool, possible, fit, shape, served, wishes, target)
     except DoesNotFit as error:
         if shape and (smaller := _largest_that_fits(inventory, shape, wishes, others or {})):
             error.remedy = f"--target {smaller} would fit"
         raise
+    if wishes.train_gpus and plan.trainer == "own":
+        with suppress(UsageError):
+            free = make_plan(inventory, shape, replace(wishes, train_gpus=None), draft=draft)
+            fewer = fewer_note(len(plan.serve.gpus), len(free.serve.gpus), len(pool), wishes)
+            plan = replace(plan, notes=(*fewer, *plan.notes))
     return _with_disk(plan, inventory, shape, wishes)
 
 
@@ -168,6 +174,7 @@ def _on_gpus(
     shape: TargetShape,
     draft: DraftShape | None,
     wishes: Wishes,
+    target: str,
 ) -> Plan:
     layout, tp, place = fit.layout, len(fit.layout.serve), fit.step()
     step = PREFILL_STEPS[place]
@@ -192,7 +199,7 @@ def _on_gpus(
     smallest = min(gpu.memory_free - (total(training) if gpu in fit.trainers else 0) for gpu in layout.serve)
     fewer = next((len(one.serve) for one in possible if one.trainer == "own" and len(one.serve) < tp), 0)
     notes = [
-        *gpu_notes(inventory, pool, layout.serve, fit.trainers),
+        *gpu_notes(inventory, pool, layout.serve, fit.trainers, wishes, target),
         *trainer_note(layout.trainer, layout.serve, fit.trainers, training, wishes, given_up=fewer),
     ]
     spare = min(usable(gpu) - device.planned for gpu, device in zip(pool, memory, strict=False) if gpu in layout.serve)
@@ -232,12 +239,12 @@ def _on_cpu(
     return replace(plan, memory=(_main_memory(inventory, (*engine, *training)),), max_total_tokens=tokens)
 
 
-def _by_count(inventory: Inventory, pool: Sequence[Gpu], layout: Layout, wishes: Wishes) -> Plan:
+def _by_count(inventory: Inventory, pool: Sequence[Gpu], layout: Layout, wishes: Wishes, target: str) -> Plan:
     """Without a shape: the most wanted layout, and SGLang's own figures."""
     trainers = layout.candidates[0] if layout.candidates else ()
     notes = [
         "the target's shape is not known here: its memory is not planned",
-        *gpu_notes(inventory, pool, layout.serve, trainers),
+        *gpu_notes(inventory, pool, layout.serve, trainers, wishes, target),
         *trainer_note(layout.trainer, layout.serve, trainers, (), wishes),
     ]
     plan = _divided(inventory, layout.serve, trainers, layout.trainer != "off", notes, wishes)

@@ -20,7 +20,7 @@ from tide_cli.simulation.compare import Question
 from tide_cli.simulation.gpu_figures import GpuFigures
 from tide_cli.simulation.machine import Measured
 from tide_cli.simulation.splits import SHARE, Division
-from tide_cli.targets import Target, known_targets
+from tide_cli.targets import Target, known_targets, read_target_shape
 
 # Effective tokens: what the acceptance lengths of three recorded cycles of the embedded target's first draft fit best
 # (1.03 to 1.19, 1.24 and 1.29 after 38,000, 72,000 and 111,000).
@@ -56,6 +56,8 @@ class Options:
 def question(settings: Settings, target: Target, inventory: Inventory, options: Options) -> Question:
     """Raises UsageError, naming the option, for what contradicts itself or cannot be read."""
     shape = target_shape(target)
+    if shape is None and target.folder:
+        read_target_shape(target.folder)  # says what is wrong with it
     if shape is None:
         known = ", ".join(name for name, one in known_targets().items() if one.shape)
         raise UsageError(

@@ -64,5 +64,5 @@ def _target_files(target: Target) -> PreparedTarget:
         vocab_size=shape.vocab_size if shape else 0,
         num_layers=shape.layers if shape else 0,
         context_length=shape.context_length if shape else 0,
-        sglang_arguments=target.known.sglang_arguments if target.known else (),
+        sglang_arguments=target.sglang_arguments,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tide_cli.settings import Settings
 from tide_cli.spool.folder import check_size
 from tide_cli.spool.layout import RowLayout
 from tide_cli.targets import Target, resolve_target
+
+_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
 
 def check_values(settings: Settings) -> Target:
@@ -38,7 +41,27 @@ def check_values(settings: Settings) -> Target:
         raise UsageError(f"metrics_port {settings.metrics_port} is the engine's --port", remedy="choose another")
     if captures:
         _check_spool_size(settings, target)
+    _check_shape(settings, target)
     return target
+
+
+def _check_shape(settings: Settings, target: Target) -> None:
+    """What SGLang would end with an error for, after it has begun to load the target."""
+    shape = target_shape(target)
+    if shape is None:
+        return
+    longer = os.environ.get(_LONGER, "").lower() in ("true", "1", "yes", "y")
+    if (settings.context_length or 0) > shape.context_length and not longer:
+        raise UsageError(
+            f"--context-length {settings.context_length}: {target.name} takes at most {shape.context_length} tokens",
+            remedy=f"ask for less; with {_LONGER}=1 in the environment SGLang takes it all the same",
+        )
+    if settings.dtype == "float32" and shape.quantisation == "mxfp4":
+        raise UsageError(
+            f"--dtype float32: {target.name} cannot be served so",
+            why="SGLang multiplies MXFP4 weights in 16 bits",
+            remedy="leave --dtype out",
+        )
 
 
 def _check_spool_size(settings: Settings, target: Target) -> None:

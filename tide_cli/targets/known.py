@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class KnownTarget:
     draft_revision: str | None = None
     other_drafts: dict[str, str] = field(default_factory=dict)
     sglang_arguments: tuple[str, ...] = ()
+    model_type: str | None = None  # of its config.json
     shape: TargetShape | None = None  # the table [shape], with [draft] beside it where the draft's own shape is known
     troubles: tuple[Trouble, ...] = ()
 
@@ -54,6 +56,14 @@ class KnownTarget:
         """Every hub id that the file names, with its commit."""
         named = [(self.hub_id, self.revision), (self.draft_hub_id, self.draft_revision), *self.other_drafts.items()]
         return {hub_id: revision for hub_id, revision in named if hub_id}
+
+    def describes(self, text: Mapping[str, Any]) -> bool:
+        """Whether a config.json has the figures of this target, or of one trained from it."""
+        if self.model_type is None or self.shape is None:
+            return False
+        shape, experts = self.shape, text.get("num_local_experts") or text.get("num_experts") or 0
+        found = (*map(text.get, ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")), experts)
+        return found == (self.model_type, shape.hidden_size, shape.layers, shape.vocab_size, shape.experts)
 
     def troubles_with(self, draft: str | None) -> list[Trouble]:
         """Those that concern the target with `draft` (as --draft takes it; None: its own)."""

@@ -37,7 +37,7 @@ def describe(folder: Path, target: Target) -> PreparedTarget:
             vocab_size=whole_number(text, "vocab_size"),
             num_layers=whole_number(text, "num_hidden_layers"),
             context_length=whole_number(text, "max_position_embeddings"),
-            sglang_arguments=target.known.sglang_arguments if target.known else (),
+            sglang_arguments=target.sglang_arguments,
             draft_hub_id=target.known.draft_hub_id if target.known else None,
         )
     except (OSError, ValueError, KeyError) as error:

@@ -17,6 +17,8 @@ _DRAFT_VOCABULARY = 12_288
 _DRAFT_VOCABULARY_OF_LARGE = 32_000
 _LARGE = 65_536
 
+WEIGHTS_INDEX = "model.safetensors.index.json"
+
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -57,7 +59,7 @@ class TargetShape:
     head_dim: int
     vocab_size: int
     context_length: int
-    weight_bytes: int  # all safetensors files, as quantised on disk
+    weight_bytes: int  # the safetensors files, as quantised on disk
     element_bytes: int = 2  # of an unquantised weight on disk
     sliding_layers: int = 0  # layers whose attention sees only a window of the last tokens
     experts: int = 0
@@ -175,8 +177,18 @@ def _first_of(config: Mapping[str, Any], *names: str) -> int | None:
     return next((whole_number(config, name) for name in names if config.get(name) not in (None, 0)), None)
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that the checkpoint's index names, there or not; without one, all. OSError, ValueError."""
+    if not (index := folder / WEIGHTS_INDEX).is_file():
+        return sorted(folder.glob("*.safetensors"))
+    shards = read_object(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise ValueError("its weight_map names no files")
+    return sorted({folder / name for name in shards.values()})
+
+
 def _weight_bytes(folder: Path) -> int:
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    size = sum(file.stat().st_size for file in weight_files(folder))
     if not size:
         raise _unusable(folder, "it has no safetensors file")
     return size
