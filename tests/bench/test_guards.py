@@ -73,6 +73,7 @@ def test_a_planted_regression_is_caught_in_its_cell() -> None:
     """The adapted draft is made slower than plain decoding, and its gaps longer."""
     sound = findings("tok_s>=1.0x", "itl_p95<=1.05x", plain=0.2, static=0.15, adapted=0.1)
     assert [finding.met for finding in sound] == [True] * 8  # two modes under two loads, two guards
+    assert all(" is met by " in finding.words() for finding in sound)
     planted = findings("tok_s>=1.0x", "itl_p95<=1.05x", plain=0.2, static=0.15, adapted=0.25)
     assert [finding.where for finding in planted if not finding.met] == [
         "adapted at concurrency 1 against plain",

@@ -76,7 +76,8 @@ class Finding:
 
     def words(self) -> str:
         value = "there is no such figure" if self.value is None else f"{self.value:.3g}"
-        return f"{self.guard} is not met by {self.where}: {value}" + (f", and {self.failed}" if self.failed else "")
+        verdict = "met" if self.met else "not met"
+        return f"{self.guard} is {verdict} by {self.where}: {value}" + (f", and {self.failed}" if self.failed else "")
 
 
 def parse_guard(text: str) -> Guard:
