@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import torch
 from gpu_device import Device, Graph
 from gpu_draft import ServedDraft, published_config, random_tensors
+from gpu_loop import ForwardLoop, LoopSize, RoundGraphs
 from published import publish_tensors
 from torch import Tensor
 
@@ -29,7 +30,9 @@ from tide_cli.targets.shape import TargetShape
 _ROWS = 32
 
 
-def run(device: Device, target: TargetShape, folder: Path, swaps: int = 7) -> tuple[dict[str, object], list[str]]:
+def run(
+    device: Device, target: TargetShape, size: LoopSize, folder: Path, swaps: int = 7
+) -> tuple[dict[str, object], list[str]]:
     """(figures, faults)."""
     dtype = torch.bfloat16
     store, config = DraftStore(folder / "drafts"), published_config(target)
@@ -75,21 +78,52 @@ def run(device: Device, target: TargetShape, folder: Path, swaps: int = 7) -> tu
     if places != [tensor.data_ptr() for tensor in (*model.parameters(), worker.hot_token_id)]:
         faults.append("a tensor has moved")
 
-    size = sum(tensor.nbytes for name, tensor in made[0].items() if name != "t2d")
+    rounds, wrong = _while_it_reads(device, size, swap)
+    faults += wrong
+    copied = sum(tensor.nbytes for name, tensor in made[0].items() if name != "t2d")
     pause = statistics.median(pauses)
-    rates = {kind: _copy_rate(device, size, pinned=kind == "pinned") for kind in ("pageable", "pinned")}
+    rates = {kind: _copy_rate(device, copied, pinned=kind == "pinned") for kind in ("pageable", "pinned")}
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "planned_parameters": target.usual_draft.parameters,
-        "bytes": size,
+        "bytes": copied,
         "swaps": len(pauses),
         "pause_ms": round(pause * 1e3, 2),
         "pause_ms_range": [round(min(pauses) * 1e3, 2), round(max(pauses) * 1e3, 2)],
-        "gb_s": round(size / pause / 1e9, 2),
-        "estimated_ms": {kind: round(size / rate * 1e3, 2) for kind, rate in rates.items()},
+        "gb_s": round(copied / pause / 1e9, 2),
+        "estimated_ms": {kind: round(copied / rate * 1e3, 2) for kind, rate in rates.items()},
         "copy_gb_s": {kind: round(rate / 1e9, 2) for kind, rate in rates.items()},
         "validation_ms": round(statistics.median(validations) * 1e3, 1),
+        **rounds,
     }, faults
+
+
+def _while_it_reads(device: Device, size: LoopSize, swap: DraftSwap) -> tuple[dict[str, object], list[str]]:
+    """Rounds go on while a thread reads the next draft and page-locks it: the longest time between two launches."""
+    loop = ForwardLoop(device, size, RoundGraphs(device, size, draft_first=True))
+    version = 1 - swap.version
+    loop.run(20)  # memory of every size is there
+    alone = max(_gap(loop) for _ in range(200))
+    longest, rounds, begun = 0.0, 0, time.perf_counter()
+    swap._prepare(version)
+    while swap.state()["prepared"] is None and swap.state()["refusal"] is None and time.perf_counter() - begun < 60:
+        longest, rounds = max(longest, _gap(loop)), rounds + 1
+    took = time.perf_counter() - begun
+    device.synchronize()
+    figures = {
+        "prepare_s": round(took, 3),
+        "rounds_while_preparing": rounds,
+        "longest_gap_ms": {"alone": round(alone * 1e3, 2), "while_preparing": round(longest * 1e3, 2)},
+    }
+    ready = swap.state()["prepared"] == version
+    return figures, [] if ready else [f"version {version} was not prepared: {swap.state()['refusal']}"]
+
+
+def _gap(loop: ForwardLoop) -> float:
+    """Seconds that one round takes the scheduler's thread."""
+    begun = time.perf_counter()
+    loop.run(1)
+    return time.perf_counter() - begun
 
 
 def _wanted(device: Device, made: list[dict[str, Tensor]], config: dict, dtype: torch.dtype, propose) -> list[dict]:

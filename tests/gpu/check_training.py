@@ -2,10 +2,12 @@
 
 Everything is the product's: the target's embedding and head are read from its checkpoint
 (tide_cli/training/target_weights.py), samples go through the spool and `collate`, the step is DraftTrainer's. The draft
-is a module of SpecForge's, and so are the optimiser and the step: that needs specforge, whose modules import
-transformers (`pip install --no-deps specforge==0.2.0 transformers==5.19.0`). Without them the step is left out, and
-what remains is the data's way to the device and the plan. The spool needs sqlite-utils; without it the samples are made
-in memory.
+is a module of SpecForge's, and so are the optimiser and the step: without it the step is left out, and what remains is
+the data's way to the device and the plan. The spool needs sqlite-utils; without it the samples are made in memory.
+
+What a GPU that serves too would lose is what torch has reserved, not what it has in use, and the CUDA context. As there
+the trainer may reserve what the plan says and no more; where that does not do, the part runs again without the bound,
+and says how much it takes.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from gpu_device import Device
@@ -24,6 +28,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tide_cli.drafts.tensors import vocabulary_ids
+from tide_cli.hardware.memory import _COLLECTIVES as COLLECTIVES
+from tide_cli.hardware.memory import _CONTEXT as CONTEXT
 from tide_cli.hardware.memory import total, trainer_parts
 from tide_cli.hardware.wishes import Wishes
 from tide_cli.spool.samples import Sample, SampleInfo
@@ -32,6 +38,8 @@ from tide_cli.training.batches import collate
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.draft_model import load_draft, write_draft
 from tide_cli.training.target_weights import TargetWeights
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -71,37 +79,124 @@ def run(device: Device, target: TargetShape, amount: Amount, folder: Path) -> tu
         figures["left_out"] = f"the step: {error.name.partition('.')[0]} is not installed"
         return figures | _data_only(device, checkpoint, batches, amount), []
 
-    memory = _Memory(device)
+    memory = _Memory(device, planned, figures)
     begun = time.perf_counter()
-    trainer = DraftTrainer(_config(device, folder, checkpoint, amount), draft)
+    config = _config(device, folder, checkpoint, amount)
+    trainer = memory.within("load", lambda: DraftTrainer(config, draft))
     device.synchronize()
-    figures |= {"load_s": round(time.perf_counter() - begun, 2), "load_peak_bytes": memory.peak()}
+    figures["load_s"] = round(time.perf_counter() - begun, 2)
     faults, figures["batches"] = [], []
     before = {name: master.cpu().clone() for name, master in list(trainer.masters().items())[:2]}
     for samples in batches:
-        found = _steps(device, trainer, samples, amount.steps)
+        found = memory.within("steps", lambda samples=samples: _steps(device, trainer, samples, amount.steps))
         figures["batches"].append(found)
         if not math.isfinite(found["loss"]):
             faults.append("the loss is not a number")
     if any(torch.equal(trainer.masters()[name].cpu(), tensor) for name, tensor in before.items()):
         faults.append("the weights have not changed")
-    faults += _against_the_plan("steps", memory.peak(), planned, figures)
-    figures["walk_ms"] = _walk_ms(device, trainer, max(batches, key=lambda samples: samples[0].info.tokens)[0], amount)
-    faults += _against_the_plan("walk", memory.peak(), planned, figures)
+    longest = max(batches, key=lambda samples: samples[0].info.tokens)[0]
+    figures["walk_ms"] = memory.within("walk", lambda: _walk_ms(device, trainer, longest, amount))
     places = [parameter.data_ptr() for parameter in trainer.draft.parameters()]
-    trainer.restart_from(tensors)  # while the moments of before are there
-    faults += _against_the_plan("restart", memory.peak(), planned, figures)
+    memory.within("restart", lambda: trainer.restart_from(tensors))  # while the moments of before are there
+    faults += memory.faults()
     if places != [parameter.data_ptr() for parameter in trainer.draft.parameters()]:
         faults.append("going back to a draft moved its tensors")
+    for part in (_walk_in_chunks, _in_turns, _exchange):
+        found, wrong = part(device, trainer, longest, batches)
+        figures |= found
+        faults += wrong
     return figures, faults
 
 
-def _against_the_plan(what: str, peak: int | None, planned: int, figures: dict[str, object]) -> list[str]:
+def _against_the_plan(what: str, peak: int, planned: int, figures: dict[str, object]) -> list[str]:
     """Notes the peak of a part, and says where it is a fault."""
-    if peak is None:
-        return []
-    figures |= {f"{what}_peak_bytes": peak, f"{what}_of_the_plan": round(peak / planned, 3)}
+    figures |= {f"{what}_reserved_bytes": peak, f"{what}_of_the_plan": round(peak / planned, 3)}
     return [f"the {what} took {peak / planned - 1:.1%} more than planned"] if peak > planned else []
+
+
+def _walk_in_chunks(device: Device, trainer, longest: Sample, batches: list[list[Sample]]) -> tuple[dict, list[str]]:
+    """What the draft proposes from each row: with all rows looked at together, and in chunks, as the gate does."""
+    from tide_cli.training.walk import accepted_drafts
+
+    walker, compute, found = trainer.walker, trainer.walker.compute_logits, []
+
+    def watched(hidden: Tensor) -> Tensor:
+        logits = compute(hidden)
+        found.append(logits.argmax(-1))
+        return logits
+
+    def proposals(at_once: int | None) -> Tensor:
+        found.clear()
+        accepted_drafts(walker, longest.tokens, longest.aux, 0, 1, at_once)
+        return torch.cat(found)
+
+    count = longest.info.tokens
+    walker.compute_logits = watched
+    try:
+        wanted = proposals(count)
+        agree = {name: _share_equal(wanted, proposals(rows)) for name, rows in (("gate", None), ("third", count // 3))}
+    finally:
+        del walker.compute_logits
+    # two nearly equal logits may change places, in bfloat16
+    faults = [
+        f"a walk in chunks ({name}) proposes otherwise: {of:.1%} agree" for name, of in agree.items() if of < 0.98
+    ]
+    return {"walk_in_chunks_agrees": agree}, faults
+
+
+def _share_equal(wanted: Tensor, found: Tensor) -> float:
+    return round(float((wanted == found).float().mean()), 4) if wanted.shape == found.shape else 0.0
+
+
+def _in_turns(device: Device, trainer, longest: Sample, batches: list[list[Sample]]) -> tuple[dict, list[str]]:
+    """The gradient of shares that are weighted and added up, as several processes do, against that of one batch."""
+    from tide_cli.training.shares import step_in_turns
+
+    samples = max(batches, key=len)
+    wanted_loss = trainer.gradient(samples).loss
+    wanted = [gradient.float() for gradient in trainer.gradients()]
+    found: list[Tensor] = []
+    trainer.apply_gradients = lambda: found.extend(gradient.float() for gradient in trainer.gradients())
+    try:
+        loss = step_in_turns(trainer, [samples[:1], samples[1:], []]).loss
+    finally:
+        del trainer.apply_gradients
+    trainer.forget_gradients()
+    apart = sum(float((a - b).square().sum()) for a, b in zip(found, wanted, strict=True))
+    relative = math.sqrt(apart / sum(float(b.square().sum()) for b in wanted))
+    of_loss = abs(loss / wanted_loss - 1)
+    faults = [f"a step in turns: gradient {relative:.1%}, loss {of_loss:.1%} from those of one batch"]
+    figures = {"in_turns_gradient_apart": round(relative, 5), "in_turns_loss_apart": round(of_loss, 6)}
+    return figures, faults if relative > 0.03 or of_loss > 0.003 else []
+
+
+def _exchange(device: Device, trainer, longest: Sample, batches: list[list[Sample]]) -> tuple[dict, list[str]]:
+    """A group of this process alone: NCCL starts, its collectives say when they are done, and its memory."""
+    from tide_cli.training.exchange import join, leave, send_tensors, sum_gradients
+
+    trainer.gradient(batches[0])
+    wanted = [gradient.clone() for gradient in trainer.gradients()]
+    before = torch.cuda.mem_get_info()[0] if device.kind == "cuda" else 0
+    begun = time.perf_counter()
+    join(trainer.config, 0, trainer.config.state.parent / "helpers")
+    joined = time.perf_counter() - begun
+    try:
+        for work in [*send_tensors(trainer.masters().values()), *sum_gradients(trainer, 0.5)]:
+            while not work.is_completed():
+                if time.perf_counter() - begun > 60:
+                    return {}, ["a collective of one process does not end within a minute"]
+            work.wait()
+        device.synchronize()
+        taken = before - torch.cuda.mem_get_info()[0] if device.kind == "cuda" else 0
+    finally:
+        leave()
+    same = all(torch.equal(a, b * 0.5) for a, b in zip(trainer.gradients(), wanted, strict=True))
+    trainer.forget_gradients()
+    figures = {"join_s": round(joined, 2), "collectives_bytes": taken}
+    faults = [] if same else ["the sum of one process's gradients is not its own"]
+    if taken > COLLECTIVES:
+        faults.append(f"collectives took {taken} bytes, more than the {COLLECTIVES} planned")
+    return figures, faults
 
 
 def _walk_ms(device: Device, trainer, sample: Sample, amount: Amount) -> float:
@@ -119,20 +214,46 @@ def _walk_ms(device: Device, trainer, sample: Sample, amount: Amount) -> float:
 
 
 class _Memory:
-    """What torch holds on the device beyond what was there before; None on a processor."""
+    """What torch reserves on the device beyond what was there before, and may: `planned` bytes. None on a processor."""
 
-    def __init__(self, device: Device) -> None:
-        self._on_gpu = device.kind == "cuda"
-        self._before = torch.cuda.memory_allocated() if self._on_gpu else 0
-        self.peak()
+    def __init__(self, device: Device, planned: int, figures: dict[str, object]) -> None:
+        self._on_gpu, self._planned, self._figures = device.kind == "cuda", planned, figures
+        self._faults: list[str] = []
+        if self._on_gpu:
+            torch.cuda.empty_cache()
+            self._before = torch.cuda.memory_reserved()
+            self._bound((self._before + planned) / torch.cuda.mem_get_info()[1])
 
-    def peak(self) -> int | None:
-        """Most bytes since the last call."""
+    def _bound(self, part: float) -> None:
+        torch.cuda.set_per_process_memory_fraction(min(1.0, part))
+
+    def within(self, what: str, work: Callable[[], Result]) -> Result:
+        """Do a part of the work; how much it took is noted."""
         if not self._on_gpu:
-            return None
-        most = torch.cuda.max_memory_allocated() - self._before
+            return work()
         torch.cuda.reset_peak_memory_stats()
-        return most
+        try:
+            result = work()
+        except torch.OutOfMemoryError as error:
+            self._faults.append(f"the {what} does not fit into what is planned: {str(error).splitlines()[0]}")
+            self._bound(1.0)
+            result = work()
+        peak = torch.cuda.max_memory_reserved() - self._before
+        self._faults += _against_the_plan(what, peak, self._planned, self._figures)
+        self._figures[f"{what}_used_bytes"] = torch.cuda.max_memory_allocated()
+        return result
+
+    def faults(self) -> list[str]:
+        """Of all parts; the bound is lifted. The context is what torch does not know of, if nobody else is there."""
+        if not self._on_gpu:
+            return []
+        self._bound(1.0)
+        free, whole = torch.cuda.mem_get_info()
+        context = whole - free - torch.cuda.memory_reserved()
+        self._figures["context_bytes"] = context
+        if context > CONTEXT:
+            self._faults.append(f"{context} bytes are taken beside torch's, more than the {CONTEXT} planned")
+        return list(dict.fromkeys(self._faults))
 
 
 def _steps(device: Device, trainer, samples: list[Sample], count: int) -> dict[str, float]:

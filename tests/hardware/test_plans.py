@@ -533,6 +533,9 @@ def test_wishes_win() -> None:
     both = plan("h100-2x80", "qwen3-8b", serve_gpus="0", train_gpus="0")
     assert both.trainer == "shared"
     assert "share it" in both.notes[-1] + both.notes[0]
+    parts = {part.name: part.size for part in both.memory[0].parts if part.owner == "trainer"}
+    assert both.shared_memory == sum(parts.values()) - parts["driver and libraries"] > 0
+    assert four.shared_memory == 0  # its own: more than planned takes nothing from the engine
     mig = plan("h100-mig-2x40", "qwen3-8b", serve_gpus="MIG-00000001")
     assert (mig.serve.gpus, mig.train.gpus) == ((1,), (0,))
 

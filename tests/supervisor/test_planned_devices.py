@@ -134,6 +134,16 @@ def test_a_process_for_each_training_gpu(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert spec.env["CUDA_VISIBLE_DEVICES"] == "3,1"
 
 
+def test_a_trainer_that_shares_a_gpu_is_told_its_part_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = workshop(monkeypatch, tmp_path, machine(gpus=1), target="someone/some-model", serve_gpus="0", train_gpus="0")
+    fetched(made, tmp_path)
+    made.spec(TRAINER, 0)
+    told = json.loads((made.paths.run / "training.json").read_text())
+    assert told["memory"] == made.plan.shared_memory
+
+
 def test_a_spool_without_room_for_a_sample_is_refused_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tide_cli.hardware.memory import Part, total
+from tide_cli.hardware.memory import EARLY_PARTS, Part, total
 from tide_cli.hardware.swap_pause import SwapPause
 
 
@@ -81,3 +81,10 @@ class Plan:
         if not self.train.gpus:
             return "cpu"
         return "shared" if set(self.train.gpus) & set(self.serve.gpus) else "own"
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes of a serving GPU that are planned for a trainer, besides its context; 0 where none trains there."""
+        shared = self.train.gpus if self.train and self.trainer == "shared" else ()
+        parts = (part for device in self.memory if device.gpu in shared for part in device.parts)
+        return total(part for part in parts if part.owner == "trainer" and part.name not in EARLY_PARTS)

@@ -67,7 +67,9 @@ MEMORY_REMEDY = "end other programs, or serve a smaller target; the kernel's log
 OUT_OF_MEMORY = Cause("the machine ran out of memory", MEMORY_REMEDY)
 _ROOM = "end what else uses it (`nvidia-smi`), or lower --context-length or --max-running-requests"
 SHARED_MEMORY = Cause(
-    "shared memory (/dev/shm) is full", "give it more: in a container --shm-size 16g or --ipc=host", final=True
+    "shared memory (/dev/shm) is full",
+    "give it more: in a container --shm-size 16g or --ipc=host; NCCL alone does without: NCCL_SHM_DISABLE=1",
+    final=True,
 )
 
 HOOKS = (

@@ -207,6 +207,7 @@ class Workshop:
             processes=processes,
             # the reason is known before the supervisor gives the trainer up
             process_timeout=settings.train_hang_timeout / 2,
+            memory=self.plan.shared_memory,
             vocab_coverage=settings.vocab_coverage,
             draft_steps=settings.draft_steps,
             seed=settings.seed,

@@ -44,6 +44,7 @@ class TrainingConfig:
     retention_hours: float | None = None  # old samples older than this are erased; None: kept as long as they fit
     processes: int = 1  # that train together, one a GPU; on a CPU each takes `threads`
     process_timeout: float = 300.0  # in which each of them must have done its share of a step
+    memory: int = 0  # of a GPU that serves too, besides its context, that this process may take; 0: no bound
 
     def to_json(self) -> str:
         """One JSON object, a key for each field."""

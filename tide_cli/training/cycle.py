@@ -41,6 +41,7 @@ from tide_cli.training.record import CycleRecord, keep_state, keys, numbered
 from tide_cli.training.state import STATE_FILE, Progress, load_state, read_progress, save_state
 from tide_cli.training.team import Alone, Taken, Team
 from tide_cli.training.trainer import DraftTrainer
+from tide_cli.training.worker import NoMemoryError
 
 _REPORT_SECONDS = 2.0
 _POOL = 4  # kept versions that are walked when the traffic has changed: each costs as much as half a gate
@@ -282,16 +283,23 @@ class Cycles:
         config = self.config
         while True:
             fresh, old = self._material.training()
-            empty = True
+            empty, lacking = True, None
             batches = plan_pass(
                 fresh, old, replay_share=config.replay_share, batch_tokens=config.batch_tokens, rng=self._random
             )
             for first in range(0, len(batches), config.processes):
                 self._check()
                 self._saved = False
-                if taken := self.team.step(self.trainer, batches[first : first + config.processes]):
+                try:
+                    taken = self.team.step(self.trainer, batches[first : first + config.processes])
+                except NoMemoryError as error:
+                    taken, lacking = None, error
+                    print("; ".join(error.lines()), flush=True)
+                if taken:
                     empty = False
                     yield taken
+            if empty and lacking:
+                raise lacking
             if empty:
                 return
 

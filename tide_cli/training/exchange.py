@@ -60,10 +60,10 @@ class Apply:
 
 @dataclass(frozen=True)
 class Part:
-    """A helper's answer to a share. read: of each sample, whether it could still be read."""
+    """A helper's answer to a share. read: of each sample, whether it could still be read; gradient: see `own_share`."""
 
     read: list[bool]
-    gradient: Gradient
+    gradient: Gradient | None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,9 +33,10 @@ from tide_cli.training.exchange import (
     sum_gradients,
 )
 from tide_cli.training.material import Source
+from tide_cli.training.shares import own_share
 from tide_cli.training.state import take_state
 from tide_cli.training.target_weights import read_config
-from tide_cli.training.trainer import NO_GRADIENT, DraftTrainer
+from tide_cli.training.trainer import DraftTrainer
 
 
 def run(rank: int, descriptor: int) -> int:
@@ -49,8 +52,9 @@ def run(rank: int, descriptor: int) -> int:
         return 0
     except Exception as error:
         traceback.print_exc()
-        worker.send(Failed("; ".join(error.lines()) if isinstance(error, TideError) else repr(error)))
-        return 1
+        with suppress(OSError):
+            worker.send(Failed("; ".join(error.lines()) if isinstance(error, TideError) else repr(error)))
+        os._exit(1)  # an orderly end could wait for a collective that the others do not enter any more
 
 
 class _Helper:
@@ -89,9 +93,7 @@ class _Helper:
     def _part(self, sources: Sequence[Source]) -> Part:
         found = [self._read(source) for source in sources]
         samples = [sample for sample in found if sample is not None]
-        self._trainer.forget_gradients()
-        gradient = self._trainer.gradient(samples) if samples else NO_GRADIENT
-        return Part([sample is not None for sample in found], gradient)
+        return Part([sample is not None for sample in found], own_share(self._trainer, samples))
 
     def _read(self, source: Source) -> Sample | None:
         sample = source.read() if isinstance(source, StoredSample) else self._from_ring(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 import torch
@@ -23,6 +24,18 @@ def whole_step(gradients: Sequence[Gradient], weights: Sequence[float]) -> Step:
     """The step of the weighted sum."""
     loss = sum(weight * one.loss for weight, one in zip(weights, gradients, strict=True))
     return Step(loss, sum(one.tokens for one in gradients))
+
+
+def own_share(trainer: DraftTrainer, samples: Sequence[Sample]) -> Gradient | None:
+    """Of this process's samples, of which there may be none; None, and no gradient, where the memory does not do."""
+    trainer.forget_gradients()
+    try:
+        return trainer.gradient(samples) if samples else NO_GRADIENT
+    except torch.OutOfMemoryError:
+        traceback.print_exc()
+    trainer.forget_gradients()
+    torch.cuda.empty_cache()  # for the next share may want other sizes
+    return None
 
 
 @torch.no_grad()

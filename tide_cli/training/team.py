@@ -13,8 +13,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -39,10 +41,10 @@ from tide_cli.training.exchange import (
     send_tensors,
     sum_gradients,
 )
-from tide_cli.training.shares import gradient_weights, whole_step
+from tide_cli.training.shares import gradient_weights, own_share, whole_step
 from tide_cli.training.state import state_tensors
-from tide_cli.training.trainer import NO_GRADIENT, DraftTrainer, Step
-from tide_cli.training.worker import TeamError
+from tide_cli.training.trainer import DraftTrainer, Gradient, Step
+from tide_cli.training.worker import MEMORY_REMEDY, NoMemoryError, TeamError
 
 _STORE = "helpers"  # the file by which the processes find each other, in the trainer's state folder
 _POLL = 0.0005  # seconds between two looks at a collective
@@ -90,7 +92,10 @@ class Team:
         """Wait for the helpers; to be called once, before a cycle begins."""
         with self._together():
             self._answers()
-            join(self._config, 0, self._store)
+            joined: Future[None] = Future()
+            threading.Thread(target=self._join, args=[joined], name="join", daemon=True).start()
+            self._until(joined.done, time.monotonic() + self._config.process_timeout)
+            joined.result()
 
     def begin(self, trainer: DraftTrainer) -> None:
         """A cycle begins: the helpers take this trainer's weights, and what its optimiser knows."""
@@ -102,18 +107,20 @@ class Team:
             self._finish(send_tensors(tensors.values()))
 
     def step(self, trainer: DraftTrainer, batches: Sequence[Sequence[Ref]]) -> Taken | None:
-        """One optimiser step on at most one batch for each process; None where no sample can be read any more."""
+        """One optimiser step on at most one batch for each process; None where no sample can be read any more.
+
+        NoMemoryError where a process has too little memory for its batch: none of them has taken the step.
+        """
         own, others = batches[0], batches[1:]
         with self._together():
             shares = [Share([ref.source for ref in batch]) for batch in others]
             self._tell(*shares, *[Share([])] * (len(self._helpers) - len(shares)))
             samples = [sample for ref in own if (sample := ref.read()) is not None]
-            trainer.forget_gradients()
-            gradient = trainer.gradient(samples) if samples else NO_GRADIENT
+            gradient = own_share(trainer, samples)
             for batch in others:
                 self._offer(batch)
             answers: list[Part] = self._answers()
-            gradients = [gradient, *(part.gradient for part in answers)]
+            gradients = self._whole([gradient, *(part.gradient for part in answers)])
             if not (weights := gradient_weights(gradients)):
                 return None
             self._tell(*map(Apply, weights[1:]))
@@ -144,17 +151,37 @@ class Team:
         deadline = time.monotonic() + bound
         return [helper.answer(deadline, bound) for helper in self._helpers]
 
+    def _whole(self, gradients: Sequence[Gradient | None]) -> list[Gradient]:
+        """All of them; NoMemoryError, naming who lacks one."""
+        names = ["the first training process", *(helper.name for helper in self._helpers)]
+        if lacking := [name for name, one in zip(names, gradients, strict=True) if one is None]:
+            why = f"too little memory for a batch in {', '.join(lacking)}"
+            raise NoMemoryError("a training step was left out", why=why, remedy=MEMORY_REMEDY)
+        return [one for one in gradients if one is not None]
+
+    def _join(self, joined: Future[None]) -> None:
+        """On a thread of its own: nothing bounds it, and a helper may die meanwhile."""
+        try:
+            join(self._config, 0, self._store)
+            joined.set_result(None)
+        except Exception as error:
+            joined.set_exception(error)
+
     def _finish(self, works: Sequence[dist.Work]) -> None:
         """Wait for collectives that every process has entered or is about to enter."""
         deadline = time.monotonic() + self._config.process_timeout
         for work in works:
-            while not work.is_completed():
-                self._look()
-                if time.monotonic() > deadline:
-                    names = ", ".join(helper.name for helper in self._helpers)
-                    raise TeamError(f"no exchange of tensors within {self._config.process_timeout:g} s with {names}")
-                time.sleep(_POLL)
+            self._until(work.is_completed, deadline)
             work.wait()
+
+    def _until(self, done: Callable[[], bool], deadline: float) -> None:
+        """Wait for what all processes do together, until that monotonic second."""
+        while not done():
+            self._look()
+            if time.monotonic() > deadline:
+                names = ", ".join(helper.name for helper in self._helpers)
+                raise TeamError(f"no exchange of tensors within {self._config.process_timeout:g} s with {names}")
+            time.sleep(_POLL)
 
     def _look(self) -> None:
         for helper in self._helpers:
@@ -165,7 +192,7 @@ class Team:
         """What goes wrong in here leaves the processes at different places."""
         try:
             yield
-        except TeamError:
+        except (TeamError, NoMemoryError):
             raise
         except Exception as error:
             deadline = time.monotonic() + _ENDING
@@ -214,8 +241,11 @@ class _Helper:
         return said
 
     def look(self) -> None:
-        """TeamError where it has ended."""
-        if self._process.poll() is not None:
+        """TeamError where it has ended or failed."""
+        ended = self._process.poll() is not None
+        if self._pipe.poll():  # its last words, for it was asked for none
+            self.answer(time.monotonic(), 0.0)
+        if ended:
             raise self._gone()
 
     def hang_up(self) -> None:

@@ -25,10 +25,15 @@ from tide_cli.training.config import TrainingConfig
 _Command = dict[str, Any]
 _STOP: _Command = {"cmd": "stop"}
 _ALIVE_SECONDS = 5.0  # between two signs of life while it works
+MEMORY_REMEDY = "end what else uses the GPU (`nvidia-smi`), or lower batch_tokens or max_sample_tokens (`tide config`)"
 
 
 class TeamError(TideError):
     """The processes that train together cannot go on: this one must end, and be started again with all of them."""
+
+
+class NoMemoryError(TideError):
+    """The device has too little memory for a step, which was not taken: training can go on with the next one."""
 
 
 class Events:
@@ -125,6 +130,9 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
     import torch
 
     torch.set_num_threads(config.threads)
+    if config.memory:  # more would be missing to the engine; an allocation beyond it fails here, as on a full GPU
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, config.memory / whole))
     from tide_cli.training.cycle import Cycles
 
     alive = SignsOfLife(events)
@@ -167,5 +175,7 @@ def _report(events: Events, error: Exception) -> None:
     else:
         traceback.print_exc()
         message = f"{type(error).__name__}: {error}"
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be imported yet
+            message += f"; {MEMORY_REMEDY}"
     print(message, file=sys.stderr, flush=True)
     events({"event": "error", "message": message})
