@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from sglang.srt.runtime_context import get_parallel
 
 
 def agreed(number: int) -> int:
     """Rank 0's number, on every rank."""
-    if get_parallel().tp_size == 1:
+    if _parallel().tp_size == 1:
         return number
-    group = get_parallel().tp_group
+    group = _parallel().tp_group
     told = torch.tensor([number])
     torch.distributed.broadcast(told, src=group.ranks[0], group=group.cpu_group)
     return int(told)
@@ -21,10 +20,10 @@ def agreed(number: int) -> int:
 
 def on_all_ranks(well: bool) -> bool:
     """Whether it is so on each of them."""
-    if get_parallel().tp_size == 1:
+    if _parallel().tp_size == 1:
         return well
     told = torch.tensor([well], dtype=torch.int32)
-    torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MIN, group=get_parallel().tp_group.cpu_group)
+    torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MIN, group=_parallel().tp_group.cpu_group)
     return bool(told)
 
 
@@ -45,3 +44,9 @@ def number_handler(apply: Callable[[float], None], refusal: str | None = None):
             raise UpdateRejected(f"{key}={value} refused: {why}")
 
     return _UpdateHandler(validate, lambda key, value: apply(value))
+
+
+def _parallel():
+    from sglang.srt.runtime_context import get_parallel  # the checks on a GPU run without SGLang
+
+    return get_parallel()
