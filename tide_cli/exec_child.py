@@ -12,8 +12,15 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable
 
 _PR_SET_PDEATHSIG = 1
+
+
+def bound(cores: Iterable[int], program: Iterable[str]) -> list[str]:
+    """The command that runs a program and its arguments on these cores, for no longer than this process lives."""
+    places = ",".join(map(str, cores))
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), places, *program]
 
 
 def bind_life(parent: int, number: int) -> None:

@@ -253,8 +253,7 @@ def _config_file(trainer: ChildSpec) -> Path:
 
 def _run(argv: Sequence[str], spec: ChildSpec, log: Path) -> None:
     """Run a program as `spec` says, on its cores, its life bound to ours. TideError with the end of its log."""
-    cores = ",".join(map(str, spec.cores))
-    command = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), cores, *argv]
+    command = exec_child.bound(spec.cores, argv)
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=dict(spec.env), stdout=file, stderr=file, start_new_session=True)
         try:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -57,15 +56,7 @@ class ChildProcess:
         self._spec = spec
         self._on_exit, self._on_event = on_exit, on_event
         self.shared_memory: set[Path] = set()
-        argv = [
-            sys.executable,
-            "-I",
-            "-S",
-            exec_child.__file__,
-            str(os.getpid()),
-            ",".join(map(str, spec.start_cores or spec.cores)),
-            *spec.argv,
-        ]
+        argv = exec_child.bound(spec.start_cores or spec.cores, spec.argv)
         events, events_end = os.pipe() if spec.talks else (None, None)
         try:
             with open_log(spec.log) as log:

@@ -208,13 +208,10 @@ class _Helper:
     def __init__(self, config: TrainingConfig, rank: int) -> None:
         self._pipe, theirs = Pipe()
         with theirs:
+            program = [sys.executable, "-m", "tide_cli.training", "helper"]
+            program += ["--rank", str(rank), "--pipe", str(theirs.fileno())]
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid())),
-                    ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-                    *(sys.executable, "-m", "tide_cli.training", "helper"),
-                    *("--rank", str(rank), "--pipe", str(theirs.fileno())),
-                ],
+                exec_child.bound(sorted(os.sched_getaffinity(0)), program),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
