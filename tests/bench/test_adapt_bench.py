@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from tide_cli.bench.adapt import run_adapt
+from tide_cli.bench.adapt_guards import judge_adapt
 from tide_cli.bench.adapt_kept import write_report
 from tide_cli.bench.adapt_options import AdaptOptions, Script
 from tide_cli.bench.arms import Arms
 from tide_cli.bench.client import Answer
+from tide_cli.bench.guards import parse_guard
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.cli import main
@@ -291,10 +293,72 @@ def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, 
     assert [event["text"] for event in report["adapt"]["events"]] == ["v0009 is served"]
 
 
+def test_two_at_once_are_not_let_into_one_folder(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    refused: list[UsageError] = []
+
+    def second(answers: int) -> list[Any]:
+        with pytest.raises(UsageError, match="another process measures into") as error:
+            run_adapt(options, tmp_path / "run", {}, Progress())
+        refused.append(error.value)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tide_cli.bench.adapt.send", lambda *_, **__: second(0))
+        with pytest.raises(KeyboardInterrupt):
+            run_adapt(options, tmp_path / "run", {}, Progress())
+    assert len(refused) == 1
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["finished"]
+
+
+@pytest.mark.parametrize(
+    ("guard", "unmet"),
+    [
+        ("ratio>=1", []),
+        ("code:tide_al>=4.1", ["code, 1 at a time"]),
+        ("tide_to_plain<1", ["code, 1 at a time", "sql, 1 at a time", "general traffic, 1 at a time"]),
+        ("errors<=0", []),
+    ],
+)
+def test_guards(
+    options: AdaptOptions,
+    tmp_path: Path,
+    world: World,
+    capsys: pytest.CaptureFixture[str],
+    guard: str,
+    unmet: list[str],
+) -> None:
+    few = ["--requests", "4", "--piece", "2", "--held-out", "2", "--general-requests", "4", "--rounds", "1"]
+    few += ["--concurrency", "1", "--general", "chat", "--domains", "code,sql", "--html", str(tmp_path / "page.html")]
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "adapt", "--workload", str(options.workload), *few, "--guard", guard, "--json"])
+    printed = capsys.readouterr()
+    assert end.value.code == (1 if unmet else 0)
+    findings = json.loads(printed.out)["adapt"]["guards"]
+    assert [one["where"] for one in findings if not one["met"]] == unmet
+    assert all(f"{guard} is not met by {place}" in printed.err for place in unmet)
+    met = len(findings) - len(unmet)
+    assert f"{met} of {len(findings)} guards are met." in (tmp_path / "page.html").read_text()
+
+
+def test_a_failed_request_meets_no_guard() -> None:
+    figures = {"rounds": 1, "requests": 8, "errors": 1, "ratio": 1.2}
+    adapt = {"domains": {"code": {"at": {"4": figures, "1": figures | {"errors": 0}}}}}
+    (four, one) = judge_adapt([parse_guard("ratio>=1.1")], adapt)
+    assert (four.met, four.failed, one.met) == (False, "1 of 8 requests of code failed", True)
+    allowed = judge_adapt([parse_guard("ratio>=1.1"), parse_guard("errors<=1")], adapt)
+    assert all(finding.met for finding in allowed)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "no domain is named"),
+        (["--domains", "code", "--guard", "ratio"], "is not a guard"),
+        (["--domains", "code", "--guard", "sql:ratio>=1"], "sql is not measured"),
+        (["--domains", "code", "--guard", "general:ratio>=1"], "general is not measured"),
+        (["--domains", "code", "--guard", "tide_tok_s>=1.1x"], "is compared under a name of its own"),
+        (["--domains", "code", "--guard", "policy_al>=1"], "there is no figure policy_al"),
+        (["--domains", "code", "--no-plain", "--guard", "tide_to_plain>=1"], "there is no figure tide_to_plain"),
         (["--domains", "code,"], "--domains: 'code,' names no domains"),
         (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),

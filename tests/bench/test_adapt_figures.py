@@ -200,7 +200,7 @@ def test_a_round_with_a_failed_request_is_in_no_figure_but_told() -> None:
     assert (code["ratio"], code["rounds"], code["errors"]) == (1.2, 1, 5)
     entries = {"measured": [vars(one) for one in failed(failed(of, 0), 1)]}
     report = adapt_figures({"settings": {}}, ["code"], [STATIC, TIDE], entries, [])
-    assert report["domains"]["code"]["at"] == {"4": {"rounds": 0, "errors": 20}}
+    assert report["domains"]["code"]["at"] == {"4": {"rounds": 0, "requests": 32, "errors": 20}}
     words = list(reading(report))
     assert "20 requests failed; 0 of 0 answers were the same text in every arm." in words
     assert "20 requests failed in the comparison at the end: the rounds with them do not count." in words

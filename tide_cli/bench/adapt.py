@@ -29,6 +29,7 @@ from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.report import make_report
 from tide_cli.bench.requests import Request
+from tide_cli.bench.scratch import BENCH
 from tide_cli.bench.shift import pieces, turns
 from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import checked
@@ -44,7 +45,7 @@ def run_adapt(
     """
     with (
         Interrupts() as interrupts,
-        state_folder(folder, keep=False, prefix="tide-bench-") as place,
+        state_folder(folder, keep=False, prefix=BENCH) as place,
     ):
         return _Adapt(options, place, interrupts, environment, progress).run()
 
@@ -75,13 +76,14 @@ class _Adapt:
         self._total = self._script.requests(options)
 
     def run(self) -> dict[str, Any]:
-        self._train_static()
-        self._shift()
-        self._measure()
-        if not self._of("finished"):
-            self._add("finished", time=time.time())
-        self._write_report()
-        return self._report()
+        with self._results:
+            self._train_static()
+            self._shift()
+            self._measure()
+            if not self._of("finished"):
+                self._add("finished", time=time.time())
+            self._write_report()
+            return self._report()
 
     # --- the static draft
 

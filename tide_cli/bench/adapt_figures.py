@@ -190,8 +190,9 @@ def domain_figures(measured: Sequence[Measured]) -> dict[str, dict[str, Any]]:
     {static_tok_s, tide_tok_s, ratio, static_al, tide_al, rounds, ratio_spread: [low, high]}; where they were measured
     own_al, own_tok_s, own_ratio, plain_tok_s, tide_to_plain, static_to_plain, and of the policy's arm with its own last
     draft policy_al, policy_tok_s, policy_ratio (to static), policy_to_plain, policy_to_tide. Rates are medians over the
-    rounds, ratios medians over the rounds' pairs with the quartiles beside them. errors: requests that failed. A round
-    with one counts neither in rounds nor in any figure: its rate is of fewer answers than the others'.
+    rounds, ratios medians over the rounds' pairs with the quartiles beside them. requests: to all drafts; errors: those
+    that failed. A round with one counts neither in rounds nor in any figure: its rate is of fewer answers than the
+    others'.
     """
     domains: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(one.domain for one in measured):
@@ -217,7 +218,11 @@ def _side_by_side(measured: Sequence[Measured]) -> dict[str, Any]:
     if not complete or not {STATIC, TIDE} <= names:
         return {}
     rounds = [at for at in complete if not any(one.errors for one in at.values())]
-    figures: dict[str, Any] = {"rounds": len(rounds), "errors": sum(one.errors for one in measured)}
+    figures: dict[str, Any] = {
+        "rounds": len(rounds),
+        "requests": sum(one.requests for one in measured),
+        "errors": sum(one.errors for one in measured),
+    }
     if not rounds:
         return figures
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from tide_cli.bench.engines import Appliance, bench_settings, running
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.hardware.cores import format_cores
 from tide_cli.settings import Settings
@@ -136,8 +136,8 @@ def warm_engines(
     wanted, common: settings of each and of all; first: the request they are warmed up with; at_once: requests that will
     run side by side. Raises TideError or UsageError.
     """
-    with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
-        arms = Arms(Path(folder), {"training": False, **common, "max_running_requests": max(8, at_once)}, interrupts)
+    with Interrupts() as interrupts, scratch_folder() as folder:
+        arms = Arms(folder, {"training": False, **common, "max_running_requests": max(8, at_once)}, interrupts)
         progress.say("starting an engine" if len(wanted) == 1 else f"starting {len(wanted)} engines")
         with arms.standing(wanted) as appliances:
             for appliance in appliances.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ import httpx
 import psutil
 
 from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.engine.client import EngineClient
 from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.settings import Settings, load_settings
@@ -61,12 +61,11 @@ def state_folder(wanted: Path | None, keep: bool, prefix: str) -> Iterator[Path]
     if wanted:
         yield wanted.expanduser().absolute()
         return
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    try:
+    if keep:
+        yield Path(tempfile.mkdtemp(prefix=prefix))
+        return
+    with scratch_folder(prefix) as folder:
         yield folder
-    finally:
-        if not keep:
-            shutil.rmtree(folder)
 
 
 class Appliance:

@@ -26,7 +26,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 _GUARD = re.compile(
-    r"(?:(?P<mode>\w+)\s*:)?\s*(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>\d+(?:\.\d*)?|\.\d+)"
+    r"(?:(?P<mode>[\w.+-]+)\s*:)?\s*(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>\d+(?:\.\d*)?|\.\d+)"
     r"\s*(?P<ratio>x(?:\s*(?P<to>\w+))?)?"
 )
 

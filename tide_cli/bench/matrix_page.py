@@ -48,7 +48,7 @@ def _sections(
 ) -> Iterator[str]:
     alone = ["Only one mode was measured."] if len(plan["modes"]) == 1 else []
     failed = page.items(failures(matrix), bad=True)
-    yield page.section("In short", page.items(alone + reading(matrix)), failed, _verdict(report))
+    yield page.section("In short", page.items(alone + reading(matrix)), failed, page.guards(matrix["guards"]))
     terms = [_WORDS[mode] for mode in plan["modes"]]
     yield page.section("How to read this", page.items([*terms, *_TERMS]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(matrix, cells))
@@ -67,15 +67,6 @@ def _sections(
         "The client against the engine", page.paragraph(_CLIENT), page.table(_CLIENT_HEADER, _client(cells))
     )
     yield page.section("Conditions", page.conditions(report["environment"], _plan_facts(plan)))
-
-
-def _verdict(report: Mapping[str, Any]) -> str:
-    guards = report["matrix"]["guards"]
-    if not guards:
-        return ""
-    failed = [finding["words"] for finding in guards if not finding["met"]]
-    kept = page.paragraph(f"{len(guards) - len(failed)} of {len(guards)} guards are met.")
-    return kept + (page.items(failed, bad=True) if failed else "")
 
 
 def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:

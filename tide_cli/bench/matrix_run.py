@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tide_cli.bench.client import Answer, send_all
-from tide_cli.bench.engines import Appliance, running, state_folder
+from tide_cli.bench.engines import Appliance, running
 from tide_cli.bench.figures import pass_figures
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.matrix import Load, MatrixPlan, Pass, order
@@ -21,6 +21,7 @@ from tide_cli.bench.matrix_plan import mode_settings, recorded
 from tide_cli.bench.observe import Observer
 from tide_cli.bench.requests import Request, poisson_arrivals
 from tide_cli.bench.results import Results
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.dashboard.words import duration
 from tide_cli.errors import TideError, UsageError
 from tide_cli.printable import many
@@ -45,7 +46,7 @@ def run_matrix(
     wanted = set(order(plan, together=True)) - done
     if not wanted:
         return
-    with Interrupts() as interrupts, state_folder(None, False, "tide-bench-") as folder:
+    with Interrupts() as interrupts, scratch_folder() as folder:
         modes = [mode for mode in plan.modes if any(key[1] == mode for key in wanted)]
         settings = {mode: mode_settings(folder, mode, plan, config) for mode in modes}
         _check_unchanged(plan, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,15 @@ def paragraph(text: str) -> str:
 def items(texts: Iterable[str], *, bad: bool = False) -> str:
     mark = ' class="bad"' if bad else ""
     return "<ul>" + "".join(f"<li{mark}>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+def guards(findings: Sequence[Mapping[str, Any]]) -> str:
+    """How many were met, and the words of the others; nothing where there were none."""
+    if not findings:
+        return ""
+    failed = [finding["words"] for finding in findings if not finding["met"]]
+    kept = paragraph(f"{len(findings) - len(failed)} of {len(findings)} guards are met.")
+    return kept + (items(failed, bad=True) if failed else "")
 
 
 def plot(svg: str | None, caption: str) -> str:

@@ -16,6 +16,7 @@ import torch
 
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.bench.spool_readers import writer_calls
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
 from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
@@ -46,8 +47,8 @@ class SpoolBench:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # one thread for everybody, as the capture thread is one
         try:
-            with tempfile.TemporaryDirectory(prefix="tide-bench-", dir=self.folder) as scratch:
-                return [self._one(hidden, Path(scratch), place, tick) for place, hidden in enumerate(self.hidden)]
+            with scratch_folder(within=self.folder) as scratch:
+                return [self._one(hidden, scratch, place, tick) for place, hidden in enumerate(self.hidden)]
         except OSError as error:
             raise TideError(
                 "the benchmark cannot write its files", why=reason(error), remedy="name another place with --folder"

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.rounds import in_turns
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.bench.train_figures import (
     FIRST,
     SPECFORGE,
@@ -66,13 +66,13 @@ class TrainBench:
         """`train_figures`, and what they were taken on. Nothing is left behind. Raises TideError."""
         if self.samples is not None:
             read_export(self.samples)  # before minutes are spent on the target
-        with tempfile.TemporaryDirectory(prefix="tide-bench-") as scratch:
-            workshop = check_settings(bench_settings(Path(scratch) / "state", **self.settings))
+        with scratch_folder() as scratch:
+            workshop = check_settings(bench_settings(scratch / "state", **self.settings))
             progress.say("preparing target and draft")
             trainer = _prepare(workshop)
             config = TrainingConfig.from_json(_config_file(trainer).read_text())
-            files, held_out = self._files(config, Path(scratch))
-            contest = TrainContest(trainer, config, files, held_out, Path(scratch), self.rounds, self.passes, progress)
+            files, held_out = self._files(config, scratch)
+            contest = TrainContest(trainer, config, files, held_out, scratch, self.rounds, self.passes, progress)
             found = contest.run()
         unknown = _NOT_HELD_OUT if self.samples else _MADE_UP
         return found | {

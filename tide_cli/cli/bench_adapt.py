@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import MOST_REQUESTS, Page, numbers
+from tide_cli.cli.load_options import MOST_REQUESTS, Guards, Page, numbers, verdict
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
@@ -76,20 +76,26 @@ def adapt(
             show_default="temporary folder",
         ),
     ] = None,
+    guard: Guards = None,
     html: Page = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Shifting traffic: a draft that learns, one that does not.
 
     A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
     prompts that were never traffic. Settings of the arms come from TIDE_* as for `tide up`. With the embedded target on
     two cores count on half an hour for four domains.
     """
+    from dataclasses import asdict
+
     from tide_cli.bench.adapt import run_adapt
+    from tide_cli.bench.adapt_guards import check_adapt_guards, judge_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
+    from tide_cli.bench.guards import parse_guard
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
 
+    guards = [parse_guard(text) for text in guard or ()]
     if html is not None:
         check_page(html)
     named, ordered = _names("--domains", domains), _names("--order", order)
@@ -122,6 +128,7 @@ def adapt(
         seed=seed,
         settings=tuple((settings | ({"draft": draft} if draft else {})).items()),
     )
+    check_adapt_guards(guards, options)
     environment = take_environment()
     try:
         with narrated(busy_warning(environment)) as progress:
@@ -130,6 +137,8 @@ def adapt(
         again = f"the same command goes on from {folder}" if folder else "nothing is left behind"
         complain([f"interrupted: {again}"])
         raise
+    findings = [asdict(one) | {"words": one.words()} for one in judge_adapt(guards, report["adapt"])]
+    report["adapt"]["guards"] = findings
     _show(report, json)
     if html is not None:
         from tide_cli.bench.adapt_page import adapt_page
@@ -137,6 +146,7 @@ def adapt(
 
         again = f"everything is kept: the same command with another --html goes on from {folder}" if folder else None
         write_page(html, adapt_page(report), again)
+    return verdict(findings)
 
 
 def _show(report: dict[str, Any], json: bool) -> None:

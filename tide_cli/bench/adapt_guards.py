@@ -1,0 +1,47 @@
+"""Guards of a shift experiment: bounds on what its last comparison found, domain by domain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tide_cli.bench.adapt_figures import PLAIN, POLICY, STATIC, TIDE
+from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.guards import Finding, Guard, check_guards, judge
+from tide_cli.bench.shift import GENERAL
+from tide_cli.errors import UsageError
+
+
+def check_adapt_guards(guards: Sequence[Guard], options: AdaptOptions) -> None:
+    """Refuses guards that an experiment with these options cannot answer. UsageError."""
+    for guard in guards:
+        if guard.ratio:
+            raise UsageError(
+                f"--guard {guard.text!r}: a figure here is compared under a name of its own",
+                remedy="'ratio>=1.1' bounds the last draft over the static one, 'tide_to_plain>=1' over plain decoding",
+            )
+    domains = [*dict.fromkeys(options.order), *([GENERAL] if options.general else [])]
+    check_guards(guards, domains, _figures(options), ())
+
+
+def judge_adapt(guards: Sequence[Guard], adapt: Mapping[str, Any]) -> list[Finding]:
+    """Every guard at every domain it speaks of and every concurrency there. adapt: of `adapt_figures`."""
+    domains = {**adapt["domains"], GENERAL: adapt.get("general")}
+    cells = [
+        {"mode": name, "where": f"{name}, {concurrency} at a time", **figures}
+        for name, of in domains.items()
+        if of
+        for concurrency, figures in of["at"].items()
+    ]
+    return judge(guards, cells, ())
+
+
+def _figures(options: AdaptOptions) -> list[str]:
+    """Those that every domain has; a draft of its own has only one whose phase did not end with the last draft."""
+    drafts = [STATIC, TIDE, *[POLICY] * options.with_policy]
+    found = ["errors", "ratio", *(f"{name}_al" for name in drafts), *(f"{name}_tok_s" for name in drafts)]
+    if options.with_policy:
+        found += ["policy_ratio", "policy_to_tide"]
+    if options.plain:
+        found += [f"{PLAIN}_tok_s", *(f"{name}_to_plain" for name in drafts)]
+    return found
