@@ -205,3 +205,19 @@ def test_what_the_command_for_events_has_said_is_a_log_like_the_others(tmp_path:
     log.parent.mkdir()
     log.write_text("mail: no such person\n")
     assert tide("logs", "on_event", "--state-dir", tmp_path).stdout == "mail: no such person\n"
+
+
+def test_ctrl_c_before_a_command_has_begun_is_no_traceback() -> None:
+    """While Python still reads the program, which takes the larger part of a short command's time."""
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "tide_cli.cli.register":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from tide_cli.cli import main
+main(["ps"])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "tide: interrupted\n")

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from tide_cli.errors import UsageError
 from tide_cli.hardware import gpus as module
-from tide_cli.hardware.gpus import best_set, fast_pairs
+from tide_cli.hardware.gpus import best_set, fast_pairs, named_gpus
 from tide_cli.hardware.inventory import Gpu, Inventory, Link
 
 GIB = 2**30
@@ -45,3 +46,10 @@ def test_where_no_set_can_be_better_the_first_is_taken(linked: bool, monkeypatch
     )
     assert [gpu.index for gpu in best_set(found.gpus, 8, found)] == list(range(8))
     assert len(looked_at) == 1
+
+
+@pytest.mark.parametrize("text", ["0,0", "0-2,1", "1,GPU-b"])
+def test_a_gpu_named_twice_is_a_slip(text: str) -> None:
+    gpus = [Gpu(i, "x", 80 * GIB, (9, 0), uuid=f"GPU-{uuid}") for i, uuid in enumerate("abc")]
+    with pytest.raises(UsageError, match=rf"--serve-gpus: '{text}' names GPU [01] twice"):
+        named_gpus("--serve-gpus", text, gpus)

@@ -41,6 +41,19 @@ def exported(open_writer, open_reader, store, tmp_path) -> Path:
     return tmp_path / "export"
 
 
+def test_what_an_import_would_refuse_is_left_out(open_writer, open_reader, store, tmp_path):
+    writer, reader = open_writer(pages=40), open_reader()
+    store(writer, seed=10, length=20)  # holds NaNs
+    with pytest.raises(TideError, match="not one of the samples can be used") as refused:
+        export(reader, reader.samples(), tmp_path / "export", ignore)
+    assert refused.value.why == "their values are not finite: the target overflowed"
+    store(writer, seed=2, length=8)
+    done = export(reader, reader.samples(), tmp_path / "export", ignore)
+    assert (done.samples, done.not_finite, done.damaged) == (1, 1, 0)
+    assert len(read_export(tmp_path / "export").samples) == 1
+    writer.close()
+
+
 def test_an_export_that_was_killed_is_called_so(exported, open_reader, tmp_path):
     reader = open_reader()
     (exported / "manifest.json").rename(exported / "manifest.json.new")
@@ -164,7 +177,7 @@ def test_where_nothing_can_be_read_there_is_no_export(open_writer, open_reader, 
     writer, reader = open_writer(), open_reader()
     store(writer, seed=1, length=12)
     writer._ring.aux[:] ^= 1
-    with pytest.raises(TideError, match="not one of the samples could be read"):
+    with pytest.raises(TideError, match="not one of the samples can be used"):
         export(reader, reader.samples(), tmp_path / "export", ignore)
     assert not (tmp_path / "export").exists()
 

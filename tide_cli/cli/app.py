@@ -104,10 +104,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str], debug: bool) -> int:
-    from tide_cli.cli import register  # noqa: F401  attaches the commands
-
     remember({})
     try:
+        from tide_cli.cli import register  # noqa: F401  attaches the commands
+
         result: Any = app(args=arguments, prog_name="tide", standalone_mode=False)
         return int(result or ExitCode.DONE)
     except TideError as error:

@@ -102,8 +102,9 @@ def export(
     else:
         amount = f"{many(done.samples, 'sample')}, {many(done.tokens, 'token')}, {size_words(done.size_bytes)}"
         print(f"{amount} in {done.folder}")
-    if done.overwritten or done.damaged:
-        complain([f"left out: {done.overwritten} overwritten meanwhile, {done.damaged} damaged"])
+    if done.overwritten or done.damaged or done.not_finite:
+        left = f"left out: {done.overwritten} overwritten meanwhile, {done.damaged} damaged"
+        complain([left + f", {done.not_finite} with values that are not finite" * bool(done.not_finite)])
     if done.index_only:
         complain(lag_words(done.index_only))
     complain(["these files hold what users asked and were answered: treat them as such"])

@@ -27,16 +27,19 @@ def usable(gpu: Gpu) -> int:
 def named_gpus(flag: str, text: str | None, available: Sequence[Gpu]) -> tuple[Gpu, ...] | None:
     """The GPUs a user named with `flag`: '0-2,5', beginnings of UUIDs, or 'cpu' for none; None for None.
 
-    Raises UsageError, naming the flag, for what is malformed or not here.
+    Raises UsageError, naming the flag, for what is malformed, not here, or named twice.
     """
     entries = check_gpus(flag, text)
     if entries is None:
         return None
-    chosen = (
+    chosen = [
         _by_index(flag, entry, available) if isinstance(entry, int) else _by_uuid(flag, entry, available)
         for entry in entries
-    )
-    return tuple(dict.fromkeys(chosen))
+    ]
+    for place, gpu in enumerate(chosen):
+        if gpu in chosen[:place]:
+            raise UsageError(f"{flag}: {text!r} names GPU {gpu.index} twice", remedy="name each once")
+    return tuple(chosen)
 
 
 def check_gpus(flag: str, text: str | None) -> list[int | str] | None:

@@ -36,7 +36,7 @@ from tide_cli.printable import size_words
 from tide_cli.spool.folder import is_full, is_written, unusable
 from tide_cli.spool.layout import row_bytes
 from tide_cli.spool.reader import SpoolReader
-from tide_cli.spool.samples import Sample, SampleInfo
+from tide_cli.spool.samples import Sample, SampleInfo, is_finite
 from tide_cli.spool.upkeep import Tick
 
 MANIFEST_FILE = "manifest.json"
@@ -51,6 +51,7 @@ _SPLITS = ("train", "held_out")
 @dataclass(frozen=True)
 class Exported:
     """samples, tokens: written; size_bytes: of their files. overwritten, damaged: samples that could not be read.
+    not_finite: samples with values that no draft can be trained on, which an import would refuse.
 
     index_only: samples that the index still names and the ring has given up, though nobody writes.
     """
@@ -61,6 +62,7 @@ class Exported:
     size_bytes: int
     overwritten: int
     damaged: int
+    not_finite: int
     index_only: int
 
 
@@ -82,13 +84,15 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
     overwritten, damaged = reader.overwritten, reader.damaged
     try:
         entries: list[dict[str, Any]] = []
-        written = 0
+        written = not_finite = 0
         for done, info in enumerate(sorted(samples, key=lambda info: info.id), start=1):
             try:
                 sample = reader.read(info)
             except OSError as error:  # the ring was cut short or deleted meanwhile
                 raise unusable(reader.folder, error) from None
-            if sample is not None:
+            if sample is not None and not (is_finite(sample.aux) and is_finite(sample.final)):
+                not_finite += 1
+            elif sample is not None:
                 name = f"{info.split}/{len(entries) // _FILES_IN_A_SHARD:05d}/{info.id:012d}.ckpt"
                 content = _content(sample)
                 _write(folder / name, content)
@@ -96,7 +100,8 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
                 entries.append({"file": name, "sha256": hashlib.sha256(content).hexdigest(), **_figures(info)})
             tick(done, len(samples))
         if not entries:
-            raise TideError("not one of the samples could be read", remedy="`tide spool verify` says more")
+            why = "their values are not finite: the target overflowed" if not_finite else None
+            raise TideError("not one of the samples can be used", why=why, remedy="`tide spool verify` says more")
         manifest = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -121,6 +126,7 @@ def _export(reader: SpoolReader, samples: Sequence[SampleInfo], folder: Path, ti
         size_bytes=written,
         overwritten=reader.overwritten - overwritten,
         damaged=reader.damaged - damaged,
+        not_finite=not_finite,
         index_only=index_only,
     )
 
