@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tide_cli.errors import TideError, UsageError
+from tide_cli.hardware.plan_settings import target_shape
 from tide_cli.paths import Paths
 from tide_cli.targets import (
     Target,
@@ -108,6 +109,16 @@ def test_the_weights_are_those_that_the_index_names(tmp_path: Path) -> None:
     index = checkpoint(tmp_path) / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "model-0.safetensors", "b": "model-0.safetensors"}}))
     assert read_target_shape(tmp_path).weight_bytes == 500
+
+
+def test_the_hub_id_of_a_known_target_is_served_as_that(tmp_path: Path) -> None:
+    paths = Paths.under(tmp_path, tmp_path)
+    target = resolve_target("openai/gpt-oss-120b", paths)
+    assert target.name == "openai--gpt-oss-120b"
+    assert target.sglang_arguments == resolve_target("gpt-oss-120b", paths).sglang_arguments != ()
+    assert target_shape(target) == target_shape(resolve_target("gpt-oss-120b", paths))
+    other = resolve_target("someone/gpt-oss-120b", paths)
+    assert (other.sglang_arguments, target_shape(other)) == ((), None)
 
 
 def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def _known_draft(settings: Settings, target: Target) -> str | None:
 def _recognised(settings: Settings, target: Target) -> list[str]:
     notes = []
     if like := target.like:
-        notes = [f"the target has the figures of {like.name}: it is served with {' '.join(like.sglang_arguments)}"]
+        which = "is" if target.hub_id else "has the figures of"
+        notes = [f"the target {which} {like.name}: it is served with {' '.join(like.sglang_arguments)}"]
         if settings.draft is None and settings.speculates and like.draft_hub_id:
             notes.append(f"the draft is a fresh one; the one published for {like.name}: --draft {like.draft_hub_id}")
     if draft := _known_draft(settings, target):
@@ -64,13 +65,14 @@ def _recognised(settings: Settings, target: Target) -> list[str]:
 
 
 def target_shape(target: Target, files: Path | None = None) -> TargetShape | None:
-    """From configs/*.toml, or from the checkpoint's folder; None where neither tells."""
+    """From the checkpoint's folder, or from configs/*.toml; None where neither tells."""
     if target.known:
         return target.known.shape
     folder = files or target.folder
     with suppress(TideError):
-        return read_target_shape(folder) if folder else None
-    return None
+        if folder:
+            return read_target_shape(folder)
+    return target.like.shape if target.like and folder is None else None
 
 
 def draft_shape(draft: str | None) -> DraftShape | None:

@@ -23,7 +23,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 class Target:
     """A target before its files are there. folder is None for a hub id: the hub's cache decides.
 
-    like: the known target that a folder's config.json describes.
+    like: the known target that a folder's config.json describes, or whose hub id was typed.
     """
 
     name: str
@@ -59,7 +59,8 @@ def resolve_target(wanted: str, paths: Paths) -> Target:
     if wanted.startswith((".", "/", "~")):
         raise UsageError(f"there is no folder {wanted}", remedy="pass a checkpoint folder, a known name or a hub id")
     if _HUB_ID.fullmatch(wanted):
-        return Target(name=wanted.replace("/", "--"), folder=None, hub_id=wanted)
+        like = next((target for target in known.values() if target.hub_id == wanted), None)
+        return Target(name=wanted.replace("/", "--"), folder=None, hub_id=wanted, like=like)
     near = difflib.get_close_matches(wanted, known, n=1, cutoff=0.5)
     raise UsageError(
         f"unknown target {wanted!r}",
