@@ -259,9 +259,9 @@ def test_recorded_training_rates_are_met() -> None:
 
 def test_constants_are_those_of_the_trainer() -> None:
     pytest.importorskip("specforge")
-    from tide_cli.training import cycle, judge, material
+    from tide_cli.training import judge, kept, material
 
-    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, cycle._POOL, judge._NEWEST)
+    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, kept.POOL, judge._NEWEST)
 
 
 def test_old_samples_are_as_many_as_the_reservoir_has_room_for() -> None:

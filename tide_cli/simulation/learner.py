@@ -22,7 +22,7 @@ from tide_cli.simulation.ring import Ring, Stored
 from tide_cli.simulation.trainer import Trainer
 from tide_cli.spool.layout import row_bytes
 
-# As in training/material.py, training/cycle.py and training/judge.py, which import torch; a test compares them.
+# As in training/material.py, training/kept.py and training/judge.py, which import torch; a test compares them.
 NEWEST, POOL, POOL_SAMPLES = 256, 4, 24
 
 Event = dict[str, Any]

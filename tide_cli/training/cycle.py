@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,19 @@ from typing import Any
 import torch
 
 from tide_cli.adaptation.gate import GateDecision
-from tide_cli.adaptation.pool import Kept, walk_order
 from tide_cli.adaptation.vocabulary import better_vocabulary, coverage
+from tide_cli.drafts.config import other_build
+from tide_cli.drafts.describe import read_config
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
-from tide_cli.drafts.tensors import (
-    check_draft,
-    check_vocabulary_map,
-    draft_kinds,
-    read_draft,
-    vocab_map_hash,
-    vocabulary_ids,
-)
+from tide_cli.drafts.tensors import vocab_map_hash, vocabulary_ids
 from tide_cli.errors import TideError
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.day_zero import special_tokens
 from tide_cli.training.judge import choose as judge_pool
 from tide_cli.training.judge import held_out, judge, rounded
+from tide_cli.training.kept import drafts_to_walk, read_version
 from tide_cli.training.material import Material
 from tide_cli.training.record import CycleRecord, keep_state, keys, numbered
 from tide_cli.training.state import STATE_FILE, Progress, load_state, read_progress, save_state
@@ -44,7 +38,6 @@ from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.worker import NoMemoryError
 
 _REPORT_SECONDS = 2.0
-_POOL = 4  # kept versions that are walked when the traffic has changed: each costs as much as half a gate
 _CANDIDATE = "candidate-"
 
 Emit = Callable[[dict[str, Any]], None]
@@ -146,8 +139,8 @@ class Cycles:
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = self._drafts(served, among)
-            if not self._is_of_this_make(drafts[served]):
+            drafts = drafts_to_walk(self._store, served, among)
+            if not self._is_of_this_make(served, drafts[served]):
                 self._restart_from(served, drafts[served])
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
@@ -156,27 +149,6 @@ class Cycles:
             pass
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
-
-    def _drafts(self, served: int, among: Sequence[int] | None) -> dict[int, dict[str, Any]]:
-        """The served version and the kept ones that are to be walked.
-
-        Those that are marked bad, and what the engine would refuse, are left out.
-        """
-        drafts = {served: self._tensors(served)}
-        expected = draft_kinds(drafts[served])
-        if among is None:
-            kept = []
-            for version in self._store.versions():
-                with suppress(TideError):
-                    kept.append(Kept(version, self._store.manifest(version).parent, {}))
-            among = walk_order(kept, served, _POOL, self._store.marks().bad).versions
-        for version in among:
-            with suppress(TideError):
-                tensors = self._tensors(version)
-                check_draft(tensors, expected)
-                check_vocabulary_map(tensors["d2t"], tensors["t2d"])
-                drafts[version] = tensors
-        return drafts
 
     def save(self) -> None:
         """Keep masters, optimiser and progress for the next life of the process, unless they are spoilt."""
@@ -196,7 +168,7 @@ class Cycles:
 
     def _take_up(self, served: int) -> dict[str, Any]:
         """The served version's tensors; the weights in training are replaced by them unless they descend from them."""
-        tensors = self._tensors(served)
+        tensors = read_version(self._store, served)
         if served != self.progress.parent or self._diverged:
             self._restart_from(served, tensors)
         return tensors
@@ -226,25 +198,21 @@ class Cycles:
             tokens=int(recent.sum()),
         )
 
-    def _tensors(self, version: int) -> dict[str, Any]:
-        self._store.verify(version)
-        return read_draft(self._store.path(version))
-
     def _restart_from(self, version: int, tensors: dict[str, Any]) -> None:
-        if self._is_of_this_make(tensors):
+        if self._is_of_this_make(version, tensors):
             self.trainer.restart_from(tensors)
-        else:  # one of them was imported, and has another vocabulary or layer
+        else:  # one of them was imported, and has another vocabulary, layer or rotary embedding
             self._trainer = None  # gone before the other is made: there may not be room for both
             gc.collect()
         self._diverged = False
         self.progress = Progress(parent=version, cycle=self.progress.cycle)
         _ = self.trainer  # made now, and not in the middle of a cycle
 
-    def _is_of_this_make(self, tensors: dict[str, Any]) -> bool:
-        """Whether there is a trainer, and it could hold a draft of these tensors."""
-        masters = self._trainer.masters() if self._trainer else {}
-        alike = all(tensors[name].shape == m.shape for name, m in masters.items() if name in tensors)
-        return bool(masters) and alike
+    def _is_of_this_make(self, version: int, tensors: dict[str, Any]) -> bool:
+        """Whether there is a trainer, and as its draft these tensors would be what they are in the engine."""
+        if self._trainer is None or other_build(self._trainer.draft_config, read_config(self._store.path(version))):
+            return False
+        return all(tensors[name].shape == m.shape for name, m in self._trainer.masters().items() if name in tensors)
 
     def _train(self, started: float, record: CycleRecord) -> bool:
         """Optimiser steps until the cycle's time is over; False where there was nothing to train on."""
