@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens of each training GPU in one optimiser step")
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
     held_out_share: float = Field(0.2, gt=0, lt=0.9, description="part of the samples kept out of training")
-    gate_samples: int = Field(48, ge=2, le=_MANY, description="newest held-out samples the gate walks, at most")
+    gate_samples: int = Field(48, ge=4, le=_MANY, description="newest held-out samples the gate walks, at most")
     gate_margin: float = Field(
         0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
     )

@@ -149,7 +149,8 @@ class Learner:
     def _pool_event(self, served: int) -> Event:
         kept = [Kept(version, self._parents[version], {}) for version in range(len(self.versions))]
         versions = self._among or walk_order(kept, served, POOL, self._bad).versions
-        newest = sorted(self._ring.newest("train", POOL_SAMPLES) + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
+        untrained = [one for one in self._ring.newest("train", POOL_SAMPLES) if one.id > self._offered_to]
+        newest = sorted(untrained + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
         samples = [one for one in newest[-POOL_SAMPLES:] if one.generated > 1]
         first, *others = self._walks([self.versions[version] for version in (served, *versions)], samples)
         decision = choose_version(dict(zip(versions, others, strict=True)), first, **gate_rules(self._settings))

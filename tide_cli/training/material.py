@@ -110,15 +110,20 @@ class Material:
         self._trained.clear()
 
     def newest(self, count: int) -> list[Ref]:
-        """The newest samples of either split: what the present traffic is like."""
-        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count)]
+        """The newest samples that no draft was trained on, of either split: what the present traffic is like.
 
-    def _listed(self, split: str | None, newest: int) -> list[SampleInfo]:
+        A draft is at its best on what it was trained on, and would be preferred on that to one that never saw it.
+        """
+        self.count_trained()
+        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count, trained=0)]
+
+    def _listed(self, split: str | None, newest: int, trained: int | None = None) -> list[SampleInfo]:
+        """trained: only those that were trained on at most so often."""
         if self._spool is None:
             if not (self._config.spool / INDEX_FILE).is_file():
                 return []  # nothing has been captured yet
             self._spool = SpoolReader.open(self._config.spool)
-        return self._spool.samples(split=split, newest=newest)
+        return self._spool.samples(split=split, newest=newest, times_trained_max=trained)
 
     def _read(self, info: SampleInfo) -> Sample | None:
         assert self._spool is not None  # `info` came from it
