@@ -106,6 +106,18 @@ class Settings(BaseSettings):
         description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do",
     )
     cycle_seconds: float = Field(90.0, gt=0, le=_LONG, description="training time of one cycle, the gate not included")
+    train_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=_MANY,
+        description="tokens that one cycle trains on at most, each time that one is used; none: cycle_seconds alone "
+        "bounds it",
+    )
+    early_stop: bool = Field(
+        True,
+        description="end a cycle where looks at a few samples, held back from it, show no progress, and keep the best "
+        "weights; where there are samples and tokens enough for that",
+    )
     train_share: float = Field(
         0.1,
         gt=0,

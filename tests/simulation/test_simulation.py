@@ -56,6 +56,13 @@ def test_a_draft_is_trained_judged_and_served() -> None:
     assert (run.length(run.swaps[0][0] + 4) or 0) > (run.length() or 0)
 
 
+def test_a_cycle_ends_when_its_tokens_are_used_up() -> None:
+    run = simulate(setup(settings={"train_tokens": 3500}))
+    began, judged = ([event.at for event in run.events if event.kind == kind] for kind in ("cycle", "gate"))
+    assert judged[0] - began[0] < 15  # of 60 s: some 700 tokens are trained in one
+    assert 0 < run.trained_tokens <= 3500 * len(began)
+
+
 def test_nothing_is_decided_without_a_trainer() -> None:
     run = simulate(setup(trainer=None))
     assert (run.events, run.swaps, run.trained_tokens) == ([], [], 0.0)

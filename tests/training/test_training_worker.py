@@ -21,7 +21,7 @@ from tide_cli.drafts.make import why_not_in_place
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import check_vocabulary_map, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
-from tide_cli.training import cycle
+from tide_cli.training import resident
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
@@ -224,7 +224,7 @@ def test_cycles_are_numbered_on_after_the_state_was_lost(
 
 
 def with_an_imported_one(config: TrainingConfig, elsewhere: Path, theta: float | None = None) -> None:
-    """v0000 of the usual make, and v0001, the newest, with half as many tokens or, for a theta, with that as its rope_theta."""
+    """v0000 of the usual make, and v0001, the newest, with half as many tokens, or theta as its rope_theta."""
     publish_day_zero(config)
     tokens = config.draft_vocab_size // (2 if theta is None else 1)
     other = replace(config, drafts=elsewhere / "drafts", draft_vocab_size=tokens)
@@ -254,7 +254,7 @@ def test_the_newest_version_may_be_an_imported_one_of_another_make(
             alive.append(sum(part() is not None for part in before))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(cycle, "DraftTrainer", Second)
+    monkeypatch.setattr(resident, "DraftTrainer", Second)
     assert cycles.run(served=0) is None
     assert alive == [0]
     assert events[-1]["reason"] == "there is no sample to train on"
@@ -287,7 +287,7 @@ def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(
     def fails(*arguments: Any) -> DraftTrainer:
         raise TideError("there is no room for the draft")
 
-    monkeypatch.setattr(cycle, "DraftTrainer", fails)
+    monkeypatch.setattr(resident, "DraftTrainer", fails)
     for _ in range(2):
         with pytest.raises(TideError, match="no room"):
             cycles.run(served=0)
@@ -298,7 +298,7 @@ def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(
     assert saved is not None
     assert saved.parent == 1
 
-    monkeypatch.setattr(cycle, "DraftTrainer", DraftTrainer)
+    monkeypatch.setattr(resident, "DraftTrainer", DraftTrainer)
     for served, tokens in ((0, config.draft_vocab_size), (1, config.draft_vocab_size // 2)):
         assert cycles.run(served) is None
         assert events[-1]["reason"] == "there is no sample to train on"
