@@ -57,10 +57,13 @@ def test_a_draft_is_trained_judged_and_served() -> None:
 
 
 def test_a_cycle_ends_when_its_tokens_are_used_up() -> None:
-    run = simulate(setup(settings={"train_tokens": 3500}))
-    began, judged = ([event.at for event in run.events if event.kind == kind] for kind in ("cycle", "gate"))
-    assert judged[0] - began[0] < 15  # of 60 s: some 700 tokens are trained in one
-    assert 0 < run.trained_tokens <= 3500 * len(began)
+    taken = []
+    for tokens in (None, 3500):
+        run = simulate(setup(settings={"train_tokens": tokens}))
+        began, judged = ([event.at for event in run.events if event.kind == kind] for kind in ("cycle", "gate"))
+        taken.append(judged[0] - began[0])
+        assert (0 < run.trained_tokens <= 3500 * len(began)) is (tokens is not None)
+    assert taken[0] - taken[1] == pytest.approx(60 - 3500 / 560, abs=1)  # some 560 tokens are trained in a second
 
 
 def test_nothing_is_decided_without_a_trainer() -> None:

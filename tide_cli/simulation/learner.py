@@ -1,7 +1,8 @@
 """The trainer as a model: it takes the supervisor's commands and answers with the events of the real one.
 
-Weights that did not pass go on being trained; that they are given up where they are clearly worse is left out. So is
-the early end of a cycle: a draft that learns as modelled makes progress for as long as it trains.
+Weights that did not pass go on being trained; that they are given up where they are clearly worse, or for a kept
+version's, is left out. So is the early end of a cycle: a draft that learns as modelled makes progress as long as it
+trains.
 
 What is trained on and judged by comes from the spool's samples as `training.material` picks them; the verdicts are the
 gate's and the pool's own, over walks drawn from the acceptance model.

@@ -129,14 +129,12 @@ class Cycles:
                 self._resident.restart_from(served, drafts[served])
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
-            if (
-                among is None
-                and version is None
-                and (start := self._better_start(served, drafts, decision)) is not None
-            ):
-                self._resident.start_next_from(start, served)
-                reason += f"; training begins from {version_name(start)}"
             walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
+            if among is None:
+                start = None if version is not None else self._better_start(served, drafts, decision)
+                self._resident.start_next_from(start, served)
+                if start is not None:
+                    reason += f"; training begins from {version_name(start)}"
         except Cancelled:
             pass
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
@@ -149,9 +147,8 @@ class Cycles:
             return version
         # what has been learned since the served version, and no gate has passed yet, may be better still
         pair = {served: self.trainer.tensors(), version: drafts[version]}
-        return worth_starting_from(
-            judge_pool(self.config, self.trainer, self._material, pair, served, self._check).gates
-        )
+        compared = judge_pool(self.config, self.trainer, self._material, pair, served, self._check)
+        return worth_starting_from(compared.gates)
 
     def save(self) -> None:
         """Keep what was learned and counted for the next life of the process."""

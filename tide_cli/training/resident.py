@@ -67,9 +67,12 @@ class Resident:
                 self.progress = Progress(parent=served, cycle=self.progress.cycle, begun=start[1])
         return tensors
 
-    def start_next_from(self, version: int, served: int) -> None:
-        """The next cycle, where it is against `served`, begins with the weights of a kept version of the same make."""
-        self._start = served, version
+    def start_next_from(self, version: int | None, served: int) -> None:
+        """The next cycle, where it is against `served`, begins with the weights of a kept version of the same make.
+
+        None takes that back.
+        """
+        self._start = None if version is None else (served, version)
 
     def restart_from(self, version: int, tensors: dict[str, Any]) -> None:
         """Go on from a version with these tensors, with the optimiser as new."""
