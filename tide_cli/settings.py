@@ -106,6 +106,18 @@ class Settings(BaseSettings):
         description="seconds after which a quarter of cycle_tokens starts a cycle; none: only tokens do",
     )
     cycle_seconds: float = Field(90.0, gt=0, le=_LONG, description="training time of one cycle, the gate not included")
+    train_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=_MANY,
+        description="tokens that one cycle trains on at most, each time that one is used; none: cycle_seconds alone "
+        "bounds it",
+    )
+    early_stop: bool = Field(
+        True,
+        description="end a cycle where looks at a few samples, held back from it, show no progress, and keep the best "
+        "weights; where there are samples and tokens enough for that",
+    )
     train_share: float = Field(
         0.1,
         gt=0,
@@ -116,7 +128,7 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(512, ge=16, le=_MANY, description="tokens of each training GPU in one optimiser step")
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
     held_out_share: float = Field(0.2, gt=0, lt=0.9, description="part of the samples kept out of training")
-    gate_samples: int = Field(48, ge=2, le=_MANY, description="newest held-out samples the gate walks, at most")
+    gate_samples: int = Field(48, ge=4, le=_MANY, description="newest held-out samples the gate walks, at most")
     gate_margin: float = Field(
         0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
     )

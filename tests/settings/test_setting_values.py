@@ -29,6 +29,7 @@ REFUSED = [
     ("cycle_seconds", "nan", "a number above 0, at most 100000000"),
     ("cycle_seconds", "1e999", "a number above 0, at most 100000000"),
     ("cycle_seconds", "0", "a number above 0, at most 100000000"),
+    ("gate_samples", "3", "a whole number from 4 to 2147483647"),
     ("gate_confidence", "0.5", "a number above 0.5, below 1"),
     ("replay_share", "-0.1", "a number from 0 on, below 1"),
     ("dtype", "float16", "one of auto, float32, bfloat16"),

@@ -56,6 +56,16 @@ def test_a_draft_is_trained_judged_and_served() -> None:
     assert (run.length(run.swaps[0][0] + 4) or 0) > (run.length() or 0)
 
 
+def test_a_cycle_ends_when_its_tokens_are_used_up() -> None:
+    taken = []
+    for tokens in (None, 3500):
+        run = simulate(setup(settings={"train_tokens": tokens}))
+        began, judged = ([event.at for event in run.events if event.kind == kind] for kind in ("cycle", "gate"))
+        taken.append(judged[0] - began[0])
+        assert (0 < run.trained_tokens <= 3500 * len(began)) is (tokens is not None)
+    assert taken[0] - taken[1] == pytest.approx(60 - 3500 / 560, abs=1)  # some 560 tokens are trained in a second
+
+
 def test_nothing_is_decided_without_a_trainer() -> None:
     run = simulate(setup(trainer=None))
     assert (run.events, run.swaps, run.trained_tokens) == ([], [], 0.0)
@@ -259,9 +269,9 @@ def test_recorded_training_rates_are_met() -> None:
 
 def test_constants_are_those_of_the_trainer() -> None:
     pytest.importorskip("specforge")
-    from tide_cli.training import cycle, judge, material
+    from tide_cli.training import judge, kept, material
 
-    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, cycle._POOL, judge._NEWEST)
+    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, kept.POOL, judge._NEWEST)
 
 
 def test_old_samples_are_as_many_as_the_reservoir_has_room_for() -> None:

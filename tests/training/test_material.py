@@ -46,6 +46,16 @@ def test_what_was_trained_on_is_counted(config: TrainingConfig) -> None:
     assert times == {3: 2, 2: 1, 1: 0}
 
 
+def test_drafts_are_compared_on_what_none_was_trained_on(config: TrainingConfig) -> None:
+    store(config, 4)
+    store(config, 2, held_out=1.0)
+    material = Material(config)
+    fresh, _ = material.training()
+    material.trained(ref.read().info for ref in fresh[:3])  # not yet counted on the disk
+    assert [ref.read().info.id for ref in material.newest(9)] == [6, 5, 1]
+    assert [ref.read().info.id for ref in Material(config).newest(2)] == [6, 5]
+
+
 def test_tokens_are_counted_without_their_states(config: TrainingConfig) -> None:
     store(config, 3)  # each says 2, 3, 4, … 7 after a prompt of three tokens; the last token has no row
     material = Material(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import weakref
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
 from worker_process import Event, Worker
 
 from tide_cli.drafts.checks import publish_foreign
+from tide_cli.drafts.make import why_not_in_place
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import check_vocabulary_map, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
-from tide_cli.training import cycle
+from tide_cli.training import resident
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
@@ -221,21 +223,27 @@ def test_cycles_are_numbered_on_after_the_state_was_lost(
     assert state_file(config.state, 32).exists()
 
 
-def with_an_imported_one(config: TrainingConfig, elsewhere: Path) -> None:
-    """v0000 of the usual make, and v0001, the newest, with half as many tokens."""
+def with_an_imported_one(config: TrainingConfig, elsewhere: Path, theta: float | None = None) -> None:
+    """v0000 of the usual make, and v0001, the newest, with half as many tokens, or theta as its rope_theta."""
     publish_day_zero(config)
-    other = replace(config, drafts=elsewhere, draft_vocab_size=config.draft_vocab_size // 2)
+    tokens = config.draft_vocab_size // (2 if theta is None else 1)
+    other = replace(config, drafts=elsewhere / "drafts", draft_vocab_size=tokens)
     publish_day_zero(other)
+    folder, store = elsewhere / "made", DraftStore(config.drafts)
+    folder.mkdir()
+    shutil.copy(other.drafts / "v0000" / "model.safetensors", folder)
+    said = json.loads((other.drafts / "v0000" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(said if theta is None else said | {"rope_theta": theta}))
     sizes = {"hidden_size": HIDDEN, "vocab_size": VOCABULARY}
-    folder, store = other.drafts / "v0000", DraftStore(config.drafts)
     publish_foreign(folder, store, target=config.target_name, target_revision="r", target_config=sizes, remedy="none")
 
 
+@pytest.mark.parametrize("theta", [None, 123.0])
 def test_the_newest_version_may_be_an_imported_one_of_another_make(
-    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theta: float | None
 ) -> None:
     """A trainer that starts from it must still be able to train the served one. There may not be room for both."""
-    with_an_imported_one(config, tmp_path / "elsewhere")
+    with_an_imported_one(config, tmp_path / "elsewhere", theta)
     events: list[Event] = []
     cycles = Cycles(config, events.append, lambda: None)
     before = [weakref.ref(part) for part in (cycles.trainer.draft, *cycles.trainer.masters().values())]
@@ -246,17 +254,20 @@ def test_the_newest_version_may_be_an_imported_one_of_another_make(
             alive.append(sum(part() is not None for part in before))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(cycle, "DraftTrainer", Second)
+    monkeypatch.setattr(resident, "DraftTrainer", Second)
     assert cycles.run(served=0) is None
     assert alive == [0]
     assert events[-1]["reason"] == "there is no sample to train on"
     assert cycles.trainer.tensors()["d2t"].shape == (config.draft_vocab_size,)
+    cycles.trainer.export(tmp_path)  # as it would be published
+    assert why_not_in_place(config.drafts / "v0000", tmp_path) is None
 
 
+@pytest.mark.parametrize("theta", [None, 123.0])
 def test_kept_versions_are_walked_where_the_served_one_is_of_another_make(
-    target: Target, config: TrainingConfig, tmp_path: Path
+    target: Target, config: TrainingConfig, tmp_path: Path, theta: float | None
 ) -> None:
-    with_an_imported_one(config, tmp_path / "elsewhere")
+    with_an_imported_one(config, tmp_path / "elsewhere", theta)
     fill_spool(config, target.samples(4))
     events: list[Event] = []
     cycles = Cycles(config, events.append, lambda: None)
@@ -276,7 +287,7 @@ def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(
     def fails(*arguments: Any) -> DraftTrainer:
         raise TideError("there is no room for the draft")
 
-    monkeypatch.setattr(cycle, "DraftTrainer", fails)
+    monkeypatch.setattr(resident, "DraftTrainer", fails)
     for _ in range(2):
         with pytest.raises(TideError, match="no room"):
             cycles.run(served=0)
@@ -287,7 +298,7 @@ def test_a_trainer_of_another_make_that_cannot_be_made_is_an_error_each_time(
     assert saved is not None
     assert saved.parent == 1
 
-    monkeypatch.setattr(cycle, "DraftTrainer", DraftTrainer)
+    monkeypatch.setattr(resident, "DraftTrainer", DraftTrainer)
     for served, tokens in ((0, config.draft_vocab_size), (1, config.draft_vocab_size // 2)):
         assert cycles.run(served) is None
         assert events[-1]["reason"] == "there is no sample to train on"

@@ -97,6 +97,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     names = ("passed", "candidate_al", "served_al", "gain", "lower_bound", "samples")
     return [
         ("loss of the last step", *(f"{side['loss']:.6f}" for side in sides)),
+        ("weights kept of step", *(side["kept"] for side in sides)),
         ("weights", *(side["weights"] and side["weights"][:12] for side in sides)),
         *((f"gate: {name.replace('_', ' ')}", *((side["gate"] or {}).get(name) for side in sides)) for name in names),
     ]

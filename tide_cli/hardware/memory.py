@@ -128,7 +128,8 @@ def trainer_parts(
     scores = 3 * 4 * draft.vocab_size  # logits, their softmax and the teacher's, float32
     teacher = (4 + element) * min(shape.vocab_size, _VOCABULARY_CHUNK)
     token = element * 4 * hidden + teacher + wishes.draft_steps * (kept + scores)
-    batch = wishes.batch_tokens * token
+    best = 0 if on_gpu else 4 * weights  # the best masters of a cycle so far, in main memory
+    batch = wishes.batch_tokens * token + best
     gate = 4 * weights + walk_bytes(draft, wishes.sample_tokens, wishes.draft_bytes)  # with a copy of the masters
     parts = {
         "masters": 4 * weights,

@@ -1,6 +1,8 @@
 """The trainer as a model: it takes the supervisor's commands and answers with the events of the real one.
 
-Weights that did not pass go on being trained; that they are given up where they are clearly worse is left out.
+Weights that did not pass go on being trained; that they are given up where they are clearly worse, or for a kept
+version's, is left out. So is the early end of a cycle: a draft that learns as modelled makes progress as long as it
+trains.
 
 What is trained on and judged by comes from the spool's samples as `training.material` picks them; the verdicts are the
 gate's and the pool's own, over walks drawn from the acceptance model.
@@ -8,6 +10,7 @@ gate's and the pool's own, over walks drawn from the acceptance model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +25,7 @@ from tide_cli.simulation.ring import Ring, Stored
 from tide_cli.simulation.trainer import Trainer
 from tide_cli.spool.layout import row_bytes
 
-# As in training/material.py, training/cycle.py and training/judge.py, which import torch; a test compares them.
+# As in training/material.py, training/kept.py and training/judge.py, which import torch; a test compares them.
 NEWEST, POOL, POOL_SAMPLES = 256, 4, 24
 
 Event = dict[str, Any]
@@ -65,7 +68,7 @@ class Learner:
         """'train' or 'choose', as the supervisor sends it; its events are due when the work would be done."""
         work, served = command["cmd"], int(command["served"])
         walked = self._walked(self._settings.gate_samples, 4) if work == "train" else self._walked(POOL_SAMPLES, POOL)
-        seconds = walked / self._speed + (self._settings.cycle_seconds if work == "train" else 0.0)
+        seconds = walked / self._speed + (self._training_seconds() if work == "train" else 0.0)
         self._due, self._among = (now + seconds, work, served), command.get("among")
         self._began = now
 
@@ -112,9 +115,7 @@ class Learner:
 
     def _train(self, fresh: Sequence[Stored]) -> None:
         distinct, settings = _by_domain(fresh), self._settings
-        generated = sum(one.generated for one in fresh) / sum(one.tokens for one in fresh)
-        rate = self._trainer.tokens_per_second(settings.batch_tokens, generated)
-        tokens = rate * settings.cycle_seconds * self._speed
+        tokens = min(self._rate(fresh) * settings.cycle_seconds, settings.train_tokens or math.inf)
         old = self._old_tokens()
         share = settings.replay_share if old else 0.0
         drawn = _in_proportion(distinct, tokens * (1 - share))
@@ -127,6 +128,18 @@ class Learner:
             if sample.id > self._offered_to:
                 self._offered[sample.domain] = self._offered.get(sample.domain, 0) + sample.tokens
         self._offered_to = max(self._offered_to, fresh[0].id)
+
+    def _rate(self, fresh: Sequence[Stored]) -> float:
+        """Tokens/s in training."""
+        generated = sum(one.generated for one in fresh) / sum(one.tokens for one in fresh)
+        return self._trainer.tokens_per_second(self._settings.batch_tokens, generated) * self._speed
+
+    def _training_seconds(self) -> float:
+        """Of a cycle that begins, until its time or its tokens are used up."""
+        settings, fresh = self._settings, self._ring.newest("train", NEWEST)
+        if settings.train_tokens is None or not fresh:
+            return settings.cycle_seconds
+        return min(settings.cycle_seconds, settings.train_tokens / self._rate(fresh))
 
     def _old_tokens(self) -> dict[int, float]:
         """Tokens in the reservoir, by domain: a fair draw of all that it was offered."""
@@ -149,7 +162,8 @@ class Learner:
     def _pool_event(self, served: int) -> Event:
         kept = [Kept(version, self._parents[version], {}) for version in range(len(self.versions))]
         versions = self._among or walk_order(kept, served, POOL, self._bad).versions
-        newest = sorted(self._ring.newest("train", POOL_SAMPLES) + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
+        untrained = [one for one in self._ring.newest("train", POOL_SAMPLES) if one.id > self._offered_to]
+        newest = sorted(untrained + self._ring.newest("held_out", POOL_SAMPLES), key=_id)
         samples = [one for one in newest[-POOL_SAMPLES:] if one.generated > 1]
         first, *others = self._walks([self.versions[version] for version in (served, *versions)], samples)
         decision = choose_version(dict(zip(versions, others, strict=True)), first, **gate_rules(self._settings))

@@ -198,6 +198,8 @@ class Workshop:
             batch_tokens=settings.batch_tokens,
             max_sample_tokens=settings.max_sample_tokens,
             cycle_seconds=settings.cycle_seconds,
+            train_tokens=settings.train_tokens,
+            early_stop=settings.early_stop,
             replay_share=settings.replay_share,
             gate_samples=settings.gate_samples,
             gate_margin=settings.gate_margin,

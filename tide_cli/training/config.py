@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from tide_cli.errors import TideError, reason
@@ -41,6 +41,8 @@ class TrainingConfig:
     seed: int
     gate_domain_floor: float = 0.10
     vocab_coverage: float = 0.0  # share of the recent tokens that the draft's vocabulary must hold; 0: it stays
+    train_tokens: int | None = None  # that a cycle trains on at most; None: as many as its time allows
+    early_stop: bool = False  # a cycle ends where it makes no progress, and keeps the best weights
     retention_hours: float | None = None  # old samples older than this are erased; None: kept as long as they fit
     processes: int = 1  # that train together, one a GPU; on a CPU each takes `threads`
     process_timeout: float = 300.0  # in which each of them must have done its share of a step
@@ -53,13 +55,17 @@ class TrainingConfig:
 
     @classmethod
     def from_json(cls, text: str) -> TrainingConfig:
-        """The inverse of `to_json`. Raises TideError, naming the keys, for missing or unknown ones."""
+        """The inverse of `to_json`. Raises TideError, naming the keys, for missing or unknown ones.
+
+        A field that has a default may be missing: it is younger than the record of a cycle.
+        """
         try:
             values = json_object(text)
         except ValueError as error:
             raise TideError("the trainer's configuration cannot be read", why=reason(error)) from None
         known = {field.name for field in fields(cls)}
-        if wrong := sorted(known ^ values.keys()):
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if wrong := sorted((values.keys() - known) | (needed - values.keys())):
             raise TideError(f"the trainer's configuration has missing or unknown keys: {', '.join(wrong)}")
         try:
             return checked(cls, values)

@@ -31,7 +31,7 @@ class Verdict:
 
 def held_out(material: Material, since: float) -> tuple[list[Sample], list[Sample]]:
     """(newest, old): what a gate walks, as far as it can still be read. since: see `Material.held_out`."""
-    newest, old = ([sample for sample in _readable(refs) if predicted(sample)] for refs in material.held_out(since))
+    newest, old = ([sample for sample in readable(refs) if predicted(sample)] for refs in material.held_out(since))
     return newest, old
 
 
@@ -47,11 +47,11 @@ def judge(
 
     newest, old: held-out samples, each with something to predict.
     """
-    walks: list[tuple[list[Walk], list[Walk]]] = []
+    walked: list[tuple[list[Walk], list[Walk]]] = []
     for tensors in (trainer.tensors(), served):
         load_draft(trainer.walker, tensors)
-        walks.append((_walks(config, trainer, newest, check), _walks(config, trainer, old, check)))
-    (candidate, old_candidate), (now, old_now) = walks
+        walked.append((walks(config, trainer, newest, check), walks(config, trainer, old, check)))
+    (candidate, old_candidate), (now, old_now) = walked
     rules = gate_rules(config)
     decision = decide(
         candidate,
@@ -75,11 +75,11 @@ def choose(
     check: Callable[[], None],
 ) -> PoolDecision:
     """Walk kept drafts, the served one among them, over the newest samples, and choose. `check` may raise meanwhile."""
-    samples = _readable(material.newest(_NEWEST))
+    samples = readable(material.newest(_NEWEST))
     walked = {}
     for version, tensors in drafts.items():
         load_draft(trainer.walker, tensors)
-        walked[version] = _walks(config, trainer, samples, check)
+        walked[version] = walks(config, trainer, samples, check)
     now = walked.pop(served)
     return choose_version(walked, now, **gate_rules(config))  # without old samples the floor asks for nothing
 
@@ -98,16 +98,18 @@ def rounded(decision: GateDecision) -> dict[str, Any]:
     }
 
 
-def _readable(refs: Sequence[Ref]) -> list[Sample]:
+def readable(refs: Sequence[Ref]) -> list[Sample]:
+    """Those that are still stored, in memory."""
     return [sample for ref in refs if (sample := ref.read()) is not None]
 
 
-def _walks(
+def walks(
     config: TrainingConfig, trainer: DraftTrainer, samples: Sequence[Sample], check: Callable[[], None]
 ) -> list[Walk]:
-    walks = []
+    """Of the draft in `trainer.walker`, over samples that hold something to predict. `check` may raise between them."""
+    found = []
     for sample in samples:
         check()
         if (walked := walk(trainer.walker, sample, config.draft_steps)) is not None:
-            walks.append(walked)
-    return walks
+            found.append(walked)
+    return found

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from tide_cli.adaptation.early_stop import looked_at
 from tide_cli.adaptation.gate import recent_count
 from tide_cli.printable import many
 from tide_cli.spool.index import INDEX_FILE
@@ -40,6 +41,7 @@ class Material:
         self._untold = 0  # of these
         self._offered: set[int] = set()
         self._trained: list[SampleInfo] = []  # not yet counted on the disk
+        self._held_back: list[SampleInfo] = []
         self._spool: SpoolReader | None = None
 
     def training(self) -> tuple[list[Ref], list[Ref]]:
@@ -49,6 +51,21 @@ class Material:
             [Ref(info.tokens, lambda info=info: self._read(info), info) for info in fresh],
             [Ref(kept.info.tokens, lambda kept=kept: self._usable(kept.read()), kept) for kept in old],
         )
+
+    def hold_back(self, expected: float) -> list[Ref]:
+        """The newest samples that this cycle looks at, and which `training` leaves out until the next call.
+
+        Training samples that no draft was trained on. expected: tokens that the cycle will train on; see `looked_at` in
+        adaptation.early_stop.
+        """
+        self.count_trained()
+        new = [info for info in self._listed("train", _NEWEST) if not info.times_trained]
+        self._held_back = new[: looked_at([info.tokens for info in new], expected)]
+        return [Ref(info.tokens, lambda info=info: self._read(info), info) for info in self._held_back]
+
+    def looked_at(self) -> None:
+        """What was held back had a part in which weights were kept: it counts as trained on."""
+        self.trained(self._held_back)
 
     def token_counts(self, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
         """(recent, old): how often the target said each of its tokens [vocab_size], in the samples of `training()`."""
@@ -79,8 +96,9 @@ class Material:
 
     def _training(self) -> tuple[list[SampleInfo], list[StoredSample]]:
         self._forget_expired()
-        fresh = self._listed("train", _NEWEST)
-        return fresh, self._old("train", fresh)
+        listed, held_back = self._listed("train", _NEWEST), {_key(info) for info in self._held_back}
+        fresh = [info for info in listed if _key(info) not in held_back]
+        return fresh, self._old("train", [*listed, *self._held_back])
 
     def _old(self, split: str, fresh: list[SampleInfo]) -> list[StoredSample]:
         """What the reservoir has besides `fresh`."""
@@ -110,15 +128,20 @@ class Material:
         self._trained.clear()
 
     def newest(self, count: int) -> list[Ref]:
-        """The newest samples of either split: what the present traffic is like."""
-        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count)]
+        """The newest samples that no draft was trained on, of either split: what the present traffic is like.
 
-    def _listed(self, split: str | None, newest: int) -> list[SampleInfo]:
+        A draft is at its best on what it was trained on, and would be preferred on that to one that never saw it.
+        """
+        self.count_trained()
+        return [Ref(info.tokens, lambda info=info: self._read(info)) for info in self._listed(None, count, trained=0)]
+
+    def _listed(self, split: str | None, newest: int, trained: int | None = None) -> list[SampleInfo]:
+        """trained: only those that were trained on at most so often."""
         if self._spool is None:
             if not (self._config.spool / INDEX_FILE).is_file():
                 return []  # nothing has been captured yet
             self._spool = SpoolReader.open(self._config.spool)
-        return self._spool.samples(split=split, newest=newest)
+        return self._spool.samples(split=split, newest=newest, times_trained_max=trained)
 
     def _read(self, info: SampleInfo) -> Sample | None:
         assert self._spool is not None  # `info` came from it

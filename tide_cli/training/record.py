@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tide_cli.adaptation.early_stop import best_look
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import checked, read_object
 
@@ -33,11 +34,13 @@ class CycleRecord:
     """One cycle.
 
     created: unix seconds. served: the version it was judged against. start: where its weights came from: 'version':
-    the served version's, with the optimiser as new; 'state': the file of this cycle; 'lost': neither was kept.
+    those of the version `begun`, None for the served one, with the optimiser as new; 'state': the file of this cycle;
+    'lost': neither was kept.
     config: the trainer's configuration, as its JSON. vocabulary: ids of the draft's tokens where training changed them.
     steps: the samples of each optimiser step; losses: of each; shares: how many of them each process had, where
-    several trained. newest, old: the samples of the gate; gate: its figures,
-    None where there was none. weights: digest of all tensors after the last step, None where it was cancelled.
+    several trained. looked_at: the samples that decided when it ended, and which weights were kept; looks: steps taken
+    and acceptance length at each look at them. newest, old: the samples of the gate; gate: its figures,
+    None where there was none. weights: digest of all tensors that were kept, None where it was cancelled.
     """
 
     cycle: int
@@ -45,10 +48,13 @@ class CycleRecord:
     served: int
     start: Literal["version", "state", "lost"]
     config: dict[str, Any]
+    begun: int | None = None
     vocabulary: list[int] | None = None
     steps: list[list[Key]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     shares: list[list[int]] = field(default_factory=list)
+    looked_at: list[Key] = field(default_factory=list)
+    looks: list[tuple[int, float]] = field(default_factory=list)
     newest: list[Key] = field(default_factory=list)
     old: list[Key] = field(default_factory=list)
     gate: dict[str, Any] | None = None
@@ -61,9 +67,14 @@ class CycleRecord:
         if self.config["processes"] > 1:
             self.shares.append([len(share) for share in shares])
 
+    @property
+    def kept(self) -> int:
+        """Steps that led to the weights that were kept."""
+        return self.looks[best_look([length for _, length in self.looks])][0] if self.looks else len(self.steps)
+
     def samples(self) -> set[Key]:
         """Every sample that the cycle read."""
-        return {key for batch in self.steps for key in batch} | set(self.newest) | set(self.old)
+        return {key for batch in self.steps for key in batch}.union(self.looked_at, self.newest, self.old)
 
     def write(self, folder: Path) -> None:
         """Into the trainer's state folder; the oldest ones go. A full disk costs the record, not the cycle."""

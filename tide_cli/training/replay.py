@@ -25,6 +25,7 @@ from tide_cli.spool.reservoir import RESERVOIR_FOLDER, kept_samples
 from tide_cli.spool.samples import Sample
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.judge import judge, rounded
+from tide_cli.training.looks import Looks
 from tide_cli.training.record import CycleRecord, Key, recorded, state_file
 from tide_cli.training.shares import step_in_turns
 from tide_cli.training.state import load_state_file
@@ -60,9 +61,10 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
     """Run the cycle again; config: the recorded one, with the folders of today. tick: called with (done, total) steps.
 
     seed: another order of the batches and another seed of the gate; None: as recorded. Returns `recorded` and
-    `replayed`, each with the last loss, the digest of the weights and the gate's figures; loss_difference: the largest
-    relative one of a step; identical: the weights are the same bit for bit; same: the losses differ by rounding alone
-    and the verdict is the same. These are None with another seed, `identical` also for a cycle that was cancelled.
+    `replayed`, each with the last loss, the step whose weights were kept, their digest and the gate's figures;
+    loss_difference: the largest relative one of a step; identical: the weights are the same bit for bit; same: the
+    losses differ by rounding alone and the verdict is the same. These are None with another seed, `identical` also for
+    a cycle that was cancelled.
     TideError where something that went in is gone.
     """
     with closing(SpoolReader.open(config.spool)) as reader:
@@ -75,12 +77,15 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
         if seed is not None:
             random.Random(seed).shuffle(steps)
         losses = []
+        looks = Looks(config, trainer, _samples(config, record, stored, record.looked_at), lambda: None)
         for done, (batch, shares) in enumerate(steps, start=1):
             samples = iter(_samples(config, record, stored, batch))
             parts = [list(islice(samples, count)) for count in shares]
             step = step_in_turns(trainer, parts) if record.shares else trainer.step(*parts)
             losses.append(step.loss)
+            looks.stepped(step.tokens)
             tick(done, len(steps))
+        best = looks.keep_best() if record.weights is not None else None
         weights, gate = trainer.digest(), None
         if record.gate is not None:
             newest, old = (_samples(config, record, stored, chosen) for chosen in (record.newest, record.old))
@@ -94,8 +99,8 @@ def replay(config: TrainingConfig, record: CycleRecord, seed: int | None, tick: 
         "cycle": record.cycle,
         "seed": config.seed if seed is None else seed,
         "steps": len(steps),
-        "recorded": {"loss": record.losses[-1], "weights": record.weights, "gate": record.gate},
-        "replayed": {"loss": losses[-1], "weights": weights, "gate": gate},
+        "recorded": {"loss": record.losses[-1], "kept": record.kept, "weights": record.weights, "gate": record.gate},
+        "replayed": {"loss": losses[-1], "kept": best.step if best else len(steps), "weights": weights, "gate": gate},
         "loss_difference": difference if seed is None else None,
         "identical": weights == record.weights if seed is None and record.weights else None,
         "same": difference <= _SAME and verdicts[0] == verdicts[1] if seed is None else None,
@@ -120,8 +125,10 @@ def _samples(
 def _begin(config: TrainingConfig, record: CycleRecord, stored: Collection[Key]) -> tuple[DraftTrainer, dict[str, Any]]:
     """A trainer as it was when the cycle began, and the tensors of the version that was served."""
     store, state = DraftStore(config.drafts), state_file(config.state, record.cycle)
-    store.verify(record.served)
-    trainer = DraftTrainer(config, store.path(record.served))
+    begun = record.served if record.begun is None else record.begun
+    for version in {record.served, begun}:
+        store.verify(version)
+    trainer = DraftTrainer(config, store.path(begun))
     if record.start != "version" and not load_state_file(state, trainer):
         raise _gone(config, record, stored, "the weights that it began with are kept for the newest cycles alone")
     if record.vocabulary is not None and record.vocabulary != trainer.vocabulary.tolist():
@@ -142,4 +149,5 @@ def _whole(config: TrainingConfig, cycle: int, stored: Collection[Key]) -> bool:
     except TideError:
         return False
     begun = record.start == "version" or state_file(config.state, cycle).exists()
-    return begun and record.served in DraftStore(config.drafts).versions() and record.samples() <= set(stored)
+    versions = {record.served, record.served if record.begun is None else record.begun}
+    return begun and versions <= set(DraftStore(config.drafts).versions()) and record.samples() <= set(stored)

@@ -29,7 +29,8 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class Progress:
     """parent: the version that the weights in training descend from. samples, tokens: trained on since that version.
 
-    steps: optimiser steps since the weights were last restarted. cycle: number of the last cycle.
+    steps: optimiser steps since the weights were last restarted. cycle: number of the last cycle. begun: the kept
+    version that they were restarted from in the parent's place, None where it was the parent itself.
     """
 
     parent: int
@@ -37,6 +38,7 @@ class Progress:
     steps: int = 0
     samples: int = 0
     tokens: int = 0
+    begun: int | None = None
 
 
 def state_tensors(trainer: DraftTrainer) -> tuple[dict[str, Tensor], int]:
