@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import request
 
-from tide_cli.adaptation.drift import DriftRules, DriftState, draft_changed, observe, settled
+from tide_cli.adaptation.drift import DriftRules, DriftState, observe
 
 RULES = DriftRules()
 make = partial(averages, RULES)
@@ -76,14 +76,12 @@ def test_a_rise_is_no_drift():
     assert not any(detector(*one) for one in falling(chance, 1.44, 1.77))
 
 
-def test_what_is_collected_when():
-    state = DriftState()
-    assert state.collecting  # at the start
-    state = settled(seen(1.8, 20_000))
-    assert not state.collecting
-    while state.seen:  # the averages begin anew at the alarm
+def test_both_averages_begin_anew_at_a_fall():
+    state = seen(1.8, 20_000)
+    while state.seen:
         state, decision = observe(state, RULES, tokens=140, steps=100)
-    assert (decision.drifted, state.collecting) == (True, True)
+    assert decision.drifted
+    assert state == DriftState()
     assert "fallen by more than 0.1" in decision.reason
 
 
@@ -94,12 +92,6 @@ def test_nothing_is_decided_before_the_warm_up():
         assert not decision.drifted
     state, decision = observe(state, RULES, tokens=100, steps=100)
     assert decision.drifted
-
-
-def test_another_draft_begins_anew_but_is_no_reason_to_collect():
-    state = draft_changed(settled(seen(1.8, 20_000)))
-    assert (state.collecting, state.seen, state.long) == (False, 0.0, 0.0)
-    seen(1.2, 20_000, state)
 
 
 @given(st.lists(st.tuples(st.floats(0, 4), st.integers(0, 400)), max_size=40), st.integers(2, 5))

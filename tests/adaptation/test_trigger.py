@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from tide_cli.adaptation.trigger import (
     TriggerRules,
     TriggerState,
+    cycle_barren,
     cycle_began,
     cycle_cut,
-    cycle_ended,
     cycle_over,
+    cycle_published,
     drifted,
     new_tokens,
     should_train,
+    taken_back,
 )
 
 RULES = TriggerRules(6000, seconds=600, least_tokens=500, most_patience=8)
@@ -79,22 +81,42 @@ def test_a_draft_at_its_ceiling_is_trained_ever_less_often():
     for total in range(0, 600_000, 1000):
         if ask(state, total, rules=TriggerRules(6000, most_patience=8)):
             cycles.append(total - state.trained_at)
-            state = cycle_ended(cycle_began(state, total_tokens=total, now=0), published=False)
+            state = cycle_barren(cycle_began(state, total_tokens=total, now=0))
     assert cycles[:9] == [6000 * (1 + k) for k in range(8)] + [48_000]
     assert set(cycles[9:]) == {48_000}
-    state = cycle_ended(state, published=True)
+    state = cycle_published(state, 1)
     assert ask(state, state.trained_at + 6000)
+
+
+def test_a_draft_that_passes_the_gate_and_fails_live_time_and_again_is_trained_ever_less_often():
+    state, cycles, version = TriggerState(), [], 0
+    for total in range(0, 600_000, 1000):
+        if ask(state, total):
+            version += 1
+            cycles.append(total - state.trained_at)
+            state = cycle_published(cycle_began(state, total_tokens=total, now=0), version)
+            state = taken_back(taken_back(state, version), version)  # once is enough
+    assert cycles[:9] == [6000 * (1 + k) for k in range(8)] + [48_000]
+    assert set(cycles[9:]) == {48_000}
+
+
+def test_only_a_version_that_a_cycle_has_just_brought_counts_against_cycles():
+    state = cycle_published(TriggerState(barren=3), 7)
+    assert taken_back(state, 6) == state
+    assert taken_back(cycle_barren(state), 7).barren == 5
+    assert taken_back(drifted(state, "acceptance has fallen"), 7).barren == 1
+    assert taken_back(cycle_published(state, 8), 7).barren == 0
 
 
 def test_a_refusal_right_after_a_shift_makes_nothing_slower():
     """Neither that of the cycle during which acceptance fell, nor that of the one which the fall began."""
     running = cycle_began(TriggerState(barren=2), total_tokens=6000, now=0)
-    refused = cycle_ended(drifted(running, "acceptance has fallen"), published=False)
+    refused = cycle_barren(drifted(running, "acceptance has fallen"))
     assert ask(refused, 6500) == "acceptance has fallen; 500 new tokens stored"
-    refused = cycle_ended(cycle_began(refused, total_tokens=6500, now=0), published=False)
+    refused = cycle_barren(cycle_began(refused, total_tokens=6500, now=0))
     assert ask(refused, 12_499) is None
     assert ask(refused, 12_500) == "6,000 new tokens stored, 6,000 start a cycle"
-    refused = cycle_ended(cycle_began(refused, total_tokens=12_500, now=0), published=False)
+    refused = cycle_barren(cycle_began(refused, total_tokens=12_500, now=0))
     assert ask(refused, 18_500) is None  # by now there was enough to learn from
     assert ask(refused, 24_500)
 
@@ -105,7 +127,7 @@ def test_a_cycle_that_was_cut_short_is_taken_up_again_at_once():
     assert ask(cut, 6010) == "going on with the cycle that was cut short; 10 new tokens stored since"
     again = cycle_began(cut, total_tokens=6010, now=0)
     assert ask(again, 6510) is None
-    assert cycle_ended(again, published=False).barren == 0  # as if it had not been cut
+    assert cycle_barren(again).barren == 0  # as if it had not been cut
 
 
 def test_patience_holds_for_time_as_well():
@@ -132,6 +154,9 @@ def test_an_emptied_spool_starts_at_nothing(trained_at: int, total: int):
         st.none() | st.text(),
         st.booleans(),
         st.booleans(),
+        st.none() | st.floats(0, 1e9),
+        st.none() | st.integers(0, 99),
+        st.integers(0, 99),
     ),
     amounts,
 )

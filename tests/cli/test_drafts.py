@@ -19,7 +19,7 @@ from tide_cli.drafts.checks import draft_shapes
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocab_map_hash
-from tide_cli.supervisor.journal import Journal
+from tide_cli.supervisor.journal import Journal, read_served
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -269,8 +269,19 @@ def test_a_version_marked_bad_is_served_on_demand_and_its_mark_is_said(state: Pa
         assert "v0001 is marked bad: v0001 is taken back, v0000 returns: it fell short" in done.stderr
     served(state, 1)
     served(state, 0)
-    assert "v0001 is marked bad" in tide("drafts", "rollback", *where).stderr
     assert tide("drafts", "use", "0", *where).stderr == ""
+
+
+def test_a_rollback_does_not_lead_back_to_what_was_taken_back(state: Path) -> None:
+    where = ("--state-dir", state)
+    DraftStore(state / "drafts").mark_bad(1, "it fell short")
+    served(state, 1)
+    served(state, 0)
+    refused = tide("drafts", "rollback", *where)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "v0001, which was served before, is marked bad: it fell short" in refused.stderr
+    assert "`tide drafts use v0001" in refused.stderr
+    assert read_served(state / "tide.db") == 0
 
 
 def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:

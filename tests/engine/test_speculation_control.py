@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,11 @@ import pytest
 from sglang.srt.managers.scheduler_components.internal_state import UpdateRejected
 from sglang.srt.runtime_context import get_parallel
 
+from tide_cli.adaptation.speculation import RoundSeconds, SpeculationRules, SpeculationState, choose
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.profile import Conditions, load_profile
 from tide_cli.engine.plugin.speculation import SpeculationControl
+from tide_cli.supervisor.speculating import SpeculationNews
 
 CONDITIONS = Conditions("t", "some processor x1", "float32", "0.5.23")
 
@@ -115,6 +118,30 @@ def test_the_steps_that_pay_are_taken(tmp_path: Path, rate: float, costs: list[f
     state = engine.control.state()
     assert state["steps"] == steps
     assert state["reason"]
+
+
+@pytest.mark.parametrize(("rate", "costs"), [(0.7, CHEAP), (0.02, CHEAP), (0.7, DEAR)])
+def test_what_the_event_holds_gives_the_decision_again(tmp_path: Path, rate: float, costs: list[float]) -> None:
+    engine, news = Engine(tmp_path, rate, costs), SpeculationNews()
+    engine.measure()
+    told = []
+    for look in range(60):  # one every ten seconds, from rounds of changing size
+        engine.most_of(20, batch=1 + look % 3)
+        told += news.look({**engine.control.state(), "draft_version": 0}, 10.0 * look)
+    assert told
+    for note in json.loads(json.dumps([note.data for note in told])):
+        decided = note["decided_from"]
+        batch, seconds = decided["input"]["batch"], tuple(decided["input"]["seconds"])
+        rules, state = SpeculationRules(**decided["rules"]), SpeculationState.from_json(decided["state"])
+        assert choose(state, rules, RoundSeconds(seconds), batch)[0].steps == note["steps"]
+
+
+def test_steps_that_were_asked_for_are_no_decision(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.7, CHEAP)
+    engine.measure()
+    engine.control.force(1)
+    engine.most_of(20)
+    assert engine.control.state()["decided_from"] is None
 
 
 def test_a_new_draft_gets_its_chance(tmp_path: Path) -> None:

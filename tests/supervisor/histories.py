@@ -6,8 +6,9 @@ from typing import Any
 
 from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.rollback import RollbackRules
-from tide_cli.adaptation.trigger import TriggerRules
+from tide_cli.adaptation.trigger import TriggerRules, TriggerState
 from tide_cli.supervisor.core import Core
+from tide_cli.supervisor.cycle_trigger import CycleTrigger
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy, State
 from tide_cli.supervisor.messages import (
@@ -19,6 +20,7 @@ from tide_cli.supervisor.messages import (
     Message,
     Note,
     Observed,
+    Speculates,
     Swap,
     Swapped,
     Tell,
@@ -34,12 +36,11 @@ POLICY = RestartPolicy(limit=3, first_delay=1.0, longest_delay=60.0, settled=300
 
 def learning(trained_at: int = 0, pool: bool = True) -> Learning:
     return Learning(
-        TriggerRules(1000, least_tokens=100),
+        CycleTrigger(TriggerRules(1000, least_tokens=100), TriggerState(trained_at)),
         Performance(
             DriftRules(warm_up=1000, short_steps=200, long_steps=2000),
             RollbackRules(first_tokens=500, last_tokens=4000),
         ),
-        trained_at,
         pool=pool,
     )
 
@@ -47,8 +48,10 @@ def learning(trained_at: int = 0, pool: bool = True) -> Learning:
 class History:
     """A core, and everything it has decided."""
 
-    def __init__(self, steps: tuple[str, ...] = (), trains: bool = True, pool: bool = True) -> None:
-        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, 300.0, POLICY), learning(pool=pool))
+    def __init__(
+        self, steps: tuple[str, ...] = (), trains: bool = True, pool: bool = True, trained_at: int = 0
+    ) -> None:
+        self.core = Core(steps, trains, Limits(100.0, 20.0, 90.0, 300.0, POLICY), learning(trained_at, pool))
         self.now = 0.0
         self.notes: list[Note] = []
 
@@ -87,6 +90,15 @@ def requests(version: int, length: float, count: int, first: int = 1) -> Observe
         steps = 60 + number % 7
         rows.append(ServedRequest(number, version, round(steps * (length + (number % 3 - 1) / 10)), steps))
     return Observed(tuple(rows))
+
+
+def speculates(version: int | None, **state: Any) -> Speculates:
+    """The engine's report, with the draft that it has."""
+    report = {
+        "adaptive": True, "steps": 3, "reason": "because", "batch": 1, "speedup": 1.2, "acceptance": [0.5],
+        "probe_share": 0.0, "rounds": {"3": 10}, "measuring": False, "draft_version": version, **state,
+    }  # fmt: skip
+    return Speculates(1, report)
 
 
 def with_a_new_draft() -> History:

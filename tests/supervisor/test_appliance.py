@@ -234,6 +234,14 @@ def test_use_and_a_refusal(appliance: ScriptedAppliance) -> None:
     assert appliance.status()["drafts"]["served"] == read_served(appliance.paths.database) == 1
 
 
+def test_a_version_that_was_published_and_never_served_is_served_by_the_next_one(appliance: ScriptedAppliance) -> None:
+    appliance.up()
+    appliance.end()
+    publish(appliance.paths.drafts, 0, appliance.folder / "scratch")
+    appliance.up()
+    appliance.until(lambda status: status["drafts"]["served"] == 1)
+
+
 def test_a_second_one_on_the_same_folder_is_refused(appliance: ScriptedAppliance) -> None:
     appliance.up()
     second = ScriptedAppliance(appliance.folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import COMPARE, POLICY, History, learning, requests, said, with_a_new_draft
+from histories import COMPARE, POLICY, History, learning, requests, said, speculates, with_a_new_draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +38,6 @@ from tide_cli.supervisor.messages import (
     RestartAsked,
     Serve,
     Spawn,
-    Speculates,
     StopAsked,
     Swap,
     Swapped,
@@ -403,7 +402,7 @@ def test_a_failed_cycle_is_over_and_the_next_one_waits_for_more_tokens() -> None
 
 def test_on_a_shared_gpu_training_takes_its_part_of_the_time() -> None:
     history = History().serving()
-    history.core.learning.rules = TriggerRules(1000, most_share=0.25)
+    history.core.learning.trigger.rules = TriggerRules(1000, most_share=0.25)
     assert history.tell(Totals({"tokens": 1000}), at=100) == [Tell({"cmd": "train", "served": 0})]
     assert history.tell(said("error", message="no space left"), at=110) == []
     assert history.tell(Totals({"tokens": 9000}), at=139) == []
@@ -481,6 +480,22 @@ def test_traffic_that_changes_with_the_swap_takes_no_draft_back() -> None:
     assert history.notes[-1].kind == "trusted"
     assert "v0001 stays: on the newest samples v0000 is no better" in history.notes[-1].text
     assert history.tell(requests(1, 1.2, 30, first=300)) == []
+
+
+def test_a_version_before_that_cannot_be_walked_is_no_way_back() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    none = said("pool", version=None, served=1, reason="none of 0 kept versions passed the gate", walked=[])
+    assert history.tell(none) == []
+    assert history.notes[-1].text == "v0001 stays: v0000 cannot be walked, nor served in its place"
+
+
+def test_a_comparison_on_too_few_samples_says_nothing() -> None:
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.2, 30, first=200)) == [COMPARE]
+    walked = [{"version": 0, "lower_bound": None, "samples": 3}]
+    assert history.tell(said("pool", version=None, served=1, reason="none passed", walked=walked)) == []
+    assert "v0001 stays for now and is watched anew" in history.notes[-1].text
 
 
 def test_a_draft_in_doubt_waits_for_the_cycle_that_runs() -> None:
@@ -655,6 +670,41 @@ def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() 
     assert history.tell(Totals({"tokens": 1500})) == []
 
 
+FIGURES = {"version": 0, "candidate_al": 1.45, "served_al": 1.3, "lower_bound": 0.1}
+
+
+def from_the_pool() -> History:
+    """After a shift of the traffic the pool has found v0000 to gain 0.15 over v0001, which had 1.8 before."""
+    history = with_a_new_draft()
+    history.tell(requests(1, 1.8, 60, first=200))
+    assert history.tell(requests(1, 1.3, 30, first=300)) == [Tell({"cmd": "choose", "served": 1})]
+    chosen = said("pool", version=0, served=1, reason="v0000: gains 0.15", walked=[FIGURES])
+    assert history.tell(chosen) == [Swap(0, 1)]
+    history.tell(Swapped(0, 1))
+    return history
+
+
+def test_a_version_from_the_pool_is_measured_by_the_traffic_it_was_chosen_for() -> None:
+    history = from_the_pool()
+    watch = history.core.learning.performance.watch
+    assert watch is not None
+    assert (watch.forecast, watch.expected_before) == (1.45, 1.3)
+    assert watch.before.length < 1.5  # nothing of the time before the shift
+    assert history.tell(requests(0, 1.45, 12, first=400)) == []  # a look or two
+    assert history.core.learning.performance.watch is not None
+    assert history.tell(requests(0, 1.45, 40, first=500)) == []
+    assert {"doubt", "rollback"}.isdisjoint(history.kinds())
+    assert history.kinds()[-1] == "trusted"
+
+
+def test_a_version_from_the_pool_that_does_not_keep_its_promise_is_compared_or_goes() -> None:
+    assert from_the_pool().tell(requests(0, 1.18, 40, first=400)) == [
+        Tell({"cmd": "choose", "served": 0, "among": [1]})
+    ]
+    marked, swap = from_the_pool().tell(requests(0, 1.0, 40, first=400))
+    assert (type(marked), swap) == (MarkBad, Swap(1, 1))
+
+
 def test_a_vocabulary_that_covers_too_little_is_told_once_and_each_change_of_it() -> None:
     history = History().serving()
 
@@ -687,6 +737,34 @@ def test_cycles_that_bring_nothing_come_more_seldom() -> None:
     assert starts == [1000, 3000, 6000, 10000, 15000]
 
 
+def test_drafts_that_pass_the_gate_and_fail_live_are_trained_ever_less_often() -> None:
+    """Each is taken back, which ends the matter until there are more tokens for the next one than for this one."""
+    history = History().serving()
+    history.tell(requests(0, 1.5, 20))
+    starts, total, version = [], 0, 0
+    for _ in range(60):
+        total += 500
+        if history.tell(Totals({"tokens": total})):
+            starts.append(total)
+            version += 1
+            history.tell(said("gate", cycle=version, passed=True, lower_bound=0.2, candidate_al=1.8, served_al=1.5))
+            assert history.tell(said("published", cycle=version, version=version, parent=0)) == [Swap(version, 1)]
+            history.tell(said("cycle_end", cycle=version, published=version))
+            history.tell(Swapped(version, 1))
+            assert history.tell(requests(version, 1.0, 30, first=1000 * version))[-1] == Swap(0, 1)
+            history.tell(Swapped(0, 1))
+    assert starts == [1000, 3000, 6000, 10000, 15000, 21000, 28000]
+
+
+def test_a_version_of_the_users_that_is_taken_back_makes_no_cycle_later() -> None:
+    history = History().serving()
+    history.tell(requests(0, 1.5, 20))
+    history.tell(UseAsked(1, 5))
+    history.tell(Swapped(5, 1))
+    assert history.tell(requests(5, 1.0, 40, first=100))[-1] == Swap(0, 1)
+    assert history.core.learning.tokens_needed == 1000
+
+
 def test_a_cycle_without_a_verdict_makes_the_next_one_no_later() -> None:
     history = History().serving()
     few = {"passed": False, "lower_bound": None, "reason": "2 held-out samples, at least 4 are needed"}
@@ -706,7 +784,7 @@ def test_a_cycle_without_a_verdict_makes_the_next_one_no_later() -> None:
 
 def test_a_cycle_waits_for_samples_to_judge_its_draft_by() -> None:
     history = History().serving()
-    history.core.learning.rules = TriggerRules(1000, held_out=4)
+    history.core.learning.trigger.rules = TriggerRules(1000, held_out=4)
     assert history.tell(Totals({"tokens": 5000}, held_out=3)) == []
     assert history.tell(Totals({"tokens": 5000}, held_out=4)) == [Tell({"cmd": "train", "served": 0})]
 
@@ -721,9 +799,9 @@ def test_use_answers_after_the_engine() -> None:
 
 
 def test_an_emptied_spool_counts_from_nothing() -> None:
-    history = History()
-    history.core.learning.trained_at = 5000
-    history.serving()
+    history = History(trained_at=5000).serving()
+    history.tell(Totals({"tokens": 5200}))
+    assert history.core.learning.new_tokens == 200
     history.tell(Totals({"tokens": 300}))
     assert history.core.learning.new_tokens == 300
 
@@ -755,6 +833,7 @@ MESSAGES = st.one_of(
     ),
     st.builds(requests, st.integers(0, 3), st.sampled_from([1.0, 1.5, 2.0]), st.integers(1, 60)),
     st.builds(Swapped, st.integers(0, 9), st.integers(1, 5), st.sampled_from([None, "no"])),
+    st.builds(speculates, st.none() | st.integers(0, 3)),
     st.builds(TrainAsked, st.integers(100, 199)),
     st.builds(PauseAsked, st.integers(400, 499), st.booleans()),
     st.builds(Pulse, st.integers(1, 5), st.sampled_from([0.0, 30.0, 90.0])),
@@ -821,13 +900,9 @@ def test_a_capture_that_stops_is_said_once() -> None:
 
 def looks(history: History, start: float, seconds: float, **state: Any) -> list[str]:
     """The engine's report every ten seconds; texts of the notes of kind `speculation`."""
-    report = {
-        "adaptive": True, "steps": 3, "reason": "because", "batch": 1, "speedup": 1.2, "acceptance": [0.5],
-        "probe_share": 0.0, "rounds": {"3": 10}, "measuring": False, "draft_version": 0, **state,
-    }  # fmt: skip
     before = len(history.notes)
     for second in range(0, int(seconds) + 1, 10):
-        history.tell(Speculates(1, report), at=start + second)
+        history.tell(speculates(0, **state), at=start + second)
     return [note.text for note in history.notes[before:] if note.kind == "speculation"]
 
 

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from histories import requests, said
-from scripted import scripted_settings
+from histories import History, requests, said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import publish, scripted_settings
 
 from tide_cli.adaptation.lengths import Lengths
+from tide_cli.adaptation.trigger import TriggerRules
+from tide_cli.drafts.store import DraftStore
 from tide_cli.supervisor import new_core as under_test
 from tide_cli.supervisor.appliance import check_settings
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.journal import Journal, read_events
-from tide_cli.supervisor.messages import Answered, Began, DraftChosen, MarkBad, Note, Swap, Swapped, Totals, UseAsked
-from tide_cli.supervisor.new_core import new_core
+from tide_cli.supervisor.messages import (
+    TRAINER,
+    Answered,
+    Began,
+    DraftChosen,
+    Exited,
+    MarkBad,
+    Message,
+    Note,
+    PauseAsked,
+    Swap,
+    Swapped,
+    Totals,
+    TrainAsked,
+    UseAsked,
+)
+from tide_cli.supervisor.new_core import new_core, remembered_trigger
 from tide_cli.supervisor.specs import Workshop
+from tide_cli.supervisor.unserved import find_unserved
 
 MONOTONIC = 5000.0  # of a machine that has run for longer than any cycle_every here
 
@@ -116,3 +137,121 @@ def test_a_journal_of_before_has_no_trials(workshop: Workshop) -> None:
     journal.note("swap", "v0001 is served", {"version": 1, "before": 0})
     journal.close()
     assert up(workshop, 1).learning.performance.watch is None
+
+
+# --- the trigger
+
+VERSIONS = st.integers(0, 3)
+NEWS = st.one_of(
+    st.builds(Totals, st.fixed_dictionaries({"tokens": st.integers(0, 9000)})),
+    st.builds(said, st.just("gate"), lower_bound=st.none() | st.just(-0.1)),
+    st.builds(said, st.just("published"), version=VERSIONS, parent=VERSIONS),
+    st.builds(
+        said, st.just("cycle_end"), published=st.none() | VERSIONS, reason=st.sampled_from(["done", "cancelled"])
+    ),
+    st.builds(said, st.sampled_from(["error", "dance"])),
+    st.builds(said, st.just("pool"), version=st.none() | VERSIONS, served=VERSIONS),
+    st.builds(requests, VERSIONS, st.sampled_from([1.0, 1.3, 1.8]), st.integers(5, 60)),
+    st.builds(Swapped, VERSIONS, st.just(1), st.sampled_from([None, "no"])),
+    st.builds(UseAsked, st.integers(200, 299), VERSIONS),
+    st.builds(TrainAsked, st.integers(100, 199)),
+    st.builds(PauseAsked, st.integers(400, 499), st.booleans()),
+    st.just(Exited(TRAINER, 1, 1)),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 50), NEWS), max_size=40))
+def test_the_trigger_goes_on_where_the_one_before_has_ended(messages: list[tuple[float, Message]]) -> None:
+    """On another clock: the machine may have been started anew in between."""
+    history, events = History().serving(), list[dict]()
+    rules = history.core.learning.trigger.rules = TriggerRules(1000, least_tokens=100, most_share=0.5)
+
+    def note() -> None:
+        for one in history.notes[len(events) :]:
+            row = {"id": len(events) + 1, "time": 1e9 + history.now, "kind": one.kind, "text": one.text}
+            events.append({**row, "data": json.loads(json.dumps(dict(one.data)))})
+
+    def read(path: Path, *, after: int = 0, newest: int | None = None, kind: str | None = None) -> list[dict]:
+        found = [event for event in events if event["id"] > after and event["kind"] == kind]
+        return found if newest is None else found[-newest:]
+
+    note()
+    for after, message in messages:
+        history.tell(message, at=history.now + after)
+        note()
+    learning = history.core.learning
+    clocks = SimpleNamespace(monotonic=lambda: MONOTONIC, time=lambda: 1e9 + history.now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(under_test, "time", clocks)
+        patch.setattr(under_test, "read_events", read)
+        patch.setattr(under_test, "was_paused", lambda path: learning.paused)
+        again = remembered_trigger(rules, Path()).state
+    live, moved = learning.trigger.state, MONOTONIC - history.now
+    began = live.began + moved if any(event["kind"] == "cycle" for event in events) else MONOTONIC
+    rests = None if live.rests_until is None or learning.trigger._running else live.rests_until + moved
+    expected = replace(live, began=again.began, rests_until=again.rests_until, cut=live.cut and learning.paused)
+    assert again == expected
+    assert again.began == pytest.approx(began)
+    assert again.rests_until == pytest.approx(rests)
+
+
+def test_what_cycles_could_not_bring_is_known_to_the_next_appliance(workshop: Workshop) -> None:
+    core = up(workshop, 0)
+    for total in (1000, 3000):
+        record(workshop, core, Totals({"tokens": total}, held_out=4), said("gate", passed=False, lower_bound=-0.1))
+        record(workshop, core, said("cycle_end", published=None, reason="not above the margin"))
+    assert not trains(up(workshop, 0), 5999, MONOTONIC)
+    assert trains(up(workshop, 0), 6000, MONOTONIC)
+
+
+def test_a_drift_that_no_cycle_has_answered_is_known_to_the_next_appliance(workshop: Workshop) -> None:
+    core = up(workshop, 0)
+    record(workshop, core, requests(0, 1.8, 400), requests(0, 1.3, 400, first=1000))
+    assert read_events(workshop.paths.database, kind="drift")
+    after = up(workshop, 0)
+    actions = after.handle(Totals({"tokens": 300}, held_out=4), MONOTONIC)
+    assert [action.command["cmd"] for action in actions] == ["choose"]  # kept versions first
+    (_, cycle) = after.handle(said("pool", version=None, served=0, reason="none passed"), MONOTONIC)[-2:]
+    assert cycle.text.startswith("training: acceptance length 1.")
+
+
+# --- a version that has passed the gate
+
+
+def test_a_version_that_has_passed_and_was_never_served_is_found(workshop: Workshop, tmp_path: Path) -> None:
+    paths = workshop.paths
+    store = DraftStore(paths.drafts)
+
+    def found(served: int | None = 0) -> int | None:
+        one = find_unserved(store, paths.database, served)
+        return one.version if one else None
+
+    assert found(None) is None
+    publish(paths.drafts, None, tmp_path / "scratch")
+    assert found() is None
+    for parent in (0, 0, 1):
+        publish(paths.drafts, parent, tmp_path / "scratch")
+    assert (found(0), found(1), found(3)) == (2, 3, None)  # the newest of those judged against the served one
+    store.mark_bad(2, "it fell short")
+    assert found() == 1
+    journal = Journal(paths.database)
+    journal.note("swap", "v0001 is served", {"version": 1, "before": 0})
+    assert found() is None  # it was
+    publish(paths.drafts, 0, tmp_path / "scratch")
+    assert found() == 4
+    journal.note("use", "v0000 asked for by the user", {"version": 0})
+    journal.close()
+    assert found() is None
+
+
+def test_a_damaged_manifest_hides_no_other_version(workshop: Workshop, tmp_path: Path) -> None:
+    paths = workshop.paths
+    for parent in (None, 0, 0):
+        publish(paths.drafts, parent, tmp_path / "scratch")
+    path = DraftStore(paths.drafts).path(2) / "manifest.json"
+    path.chmod(0o600)
+    path.write_text("{}")
+    one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
+    assert one is not None
+    assert one.version == 1

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from tiny_target import HIDDEN, VOCABULARY, Target, fill_spool
 from worker_process import Event, Worker
 
+from tide_cli.adaptation.gate import Walk, decide
 from tide_cli.drafts.checks import publish_foreign
 from tide_cli.drafts.make import why_not_in_place
 from tide_cli.drafts.store import DraftStore
@@ -75,6 +76,11 @@ def test_a_life_of_cycles(
     assert gate["passed"], gate
     assert gate["candidate_al"] > gate["served_al"] + config.gate_margin
     assert set(gate["domains"]) == {"even"}  # of the odd ones only three are held out
+    given = gate["decided_from"]["input"]
+    domains = given.pop("domains")
+    walks = {name: [Walk(*one) for one in walked] for name, walked in given.items()}
+    again = decide(**walks, domains=domains, **gate["decided_from"]["rules"])
+    assert (again.passed, again.reason) == (gate["passed"], gate["reason"])  # the event holds all that was looked at
     assert events["published"]["parent"] == 0
     assert events["cycle_end"]["published"] == events["published"]["version"] == 1
     store.verify(1)

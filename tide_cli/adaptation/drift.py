@@ -1,11 +1,12 @@
 """Whether acceptance has fallen: the traffic is no longer what the draft was trained on.
 
-A short and a long exponential average of acceptance length, as in TIDE's Algorithm 1 (arXiv 2602.05145): samples are
-worth collecting at the start, and again whenever short < long - ε. Both averages count verify steps rather than
-observations, but a long answer no more than `most_steps`: requests differ by more than their rounds do (their rate of
-acceptance by 0.09, standard deviation), so what one request says does not grow with its length for ever. Counted whole,
-answers of 600 tokens fill the short average with two dozen requests, whose chance looks like a fall. And a fall counts
-only where it is more than `sureness` standard errors of the short average, by the spread of the requests seen.
+A short and a long exponential average of acceptance length, as in TIDE's Algorithm 1 (arXiv 2602.05145): it has fallen
+where short < long - ε. What that algorithm also decides by it, whether samples are worth collecting, is not asked here:
+all traffic is captured, since it costs hardly anything. Both averages count verify steps rather than observations, but
+a long answer no more than `most_steps`: requests differ by more than their rounds do (their rate of acceptance by 0.09,
+standard deviation), so what one request says does not grow with its length for ever. Counted whole, answers of 600
+tokens fill the short average with two dozen requests, whose chance looks like a fall. And a fall counts only where it
+is more than `sureness` standard errors of the short average, by the spread of the requests seen.
 
 ADWIN was the alternative. Simulated requests with the spread of real ones (tests/adaptation/drift_comparison.py), a
 draft adapted to code; requests until a fall is noticed (median of 40) and false alarms per 10,000 requests of steady
@@ -53,11 +54,10 @@ class DriftRules:
 
 @dataclass(frozen=True)
 class DriftState:
-    """collecting: whether new samples are worth training on. The averages are decayed sums; seen: verify steps since
-    they began. short_squared: of the squares of the short average's weights; long_squared: of the squares of acceptance
-    lengths, weighted as the long average."""
+    """The averages are decayed sums; seen: verify steps since they began. short_squared: of the squares of the short
+    average's weights; long_squared: of the squares of acceptance lengths, weighted as the long average. Another draft
+    begins with a new one: what was seen of the one before is no measure for it."""
 
-    collecting: bool = True
     short_tokens: float = 0.0
     short_steps: float = 0.0
     long_tokens: float = 0.0
@@ -127,15 +127,5 @@ def observe(state: DriftState, rules: DriftRules, *, tokens: float, steps: float
     words = f"acceptance length {state.short:.3f} of late, {state.long:.3f} over a longer time"
     least = max(rules.epsilon, rules.sureness * state.error)
     if state.short < state.long - least:
-        return DriftState(collecting=True), DriftDecision(True, f"{words}: fallen by more than {least:.3g}")
+        return DriftState(), DriftDecision(True, f"{words}: fallen by more than {least:.3g}")
     return state, DriftDecision(False, words)
-
-
-def draft_changed(state: DriftState) -> DriftState:
-    """Another draft is served: what was seen of the one before is no measure for it."""
-    return DriftState(collecting=state.collecting)
-
-
-def settled(state: DriftState) -> DriftState:
-    """Training on the present traffic brings nothing more: nothing need be collected until acceptance falls."""
-    return replace(state, collecting=False)

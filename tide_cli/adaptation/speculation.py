@@ -31,6 +31,17 @@ class RoundCosts(Protocol):
 
 
 @dataclass(frozen=True)
+class RoundSeconds:
+    """What rounds cost at one batch size, of 0, 1, … draft steps: all that one decision looks at."""
+
+    seconds: tuple[float, ...]
+
+    def round_seconds(self, batch: int, steps: int) -> float:
+        """Cost of one round of `steps` draft steps, whatever `batch`."""
+        return self.seconds[steps]
+
+
+@dataclass(frozen=True)
 class Profile:
     """What was measured at the start, in seconds.
 

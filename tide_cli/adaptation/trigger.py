@@ -40,7 +40,8 @@ class TriggerState:
     end: after k of them the next one waits for k times more tokens. drift: why acceptance counts as changed since the
     last cycle began, in words; it starts a cycle by itself. early: drift has begun the last one.
     cut: it was cut short before its verdict; the next one takes it up again, and begins at once. rests_until: no cycle
-    begins before, unless it is asked for.
+    begins before, unless it is asked for. published: the version that the last fruitful cycle brought; forgiven: what
+    `barren` was before it, and is again where that version does not keep its promise.
     """
 
     trained_at: int = 0
@@ -50,6 +51,8 @@ class TriggerState:
     early: bool = False
     cut: bool = False
     rests_until: float | None = None
+    published: int | None = None
+    forgiven: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -119,18 +122,32 @@ def cycle_began(state: TriggerState, *, total_tokens: int, now: float) -> Trigge
     return replace(state, trained_at=total_tokens, began=now, drift=None, early=early, cut=False)
 
 
-def cycle_ended(state: TriggerState, *, published: bool) -> TriggerState:
-    """A cycle has come to its verdict; one that was cut short, failed or could not be judged has none, and is not
-    reported here.
+def cycle_published(state: TriggerState, version: int) -> TriggerState:
+    """A cycle has brought a new version."""
+    return replace(state, barren=0, published=version, forgiven=state.barren)
+
+
+def cycle_barren(state: TriggerState) -> TriggerState:
+    """A cycle has come to its verdict and has brought nothing; one that was cut short, failed or could not be judged
+    has none, and is not reported here.
 
     Two refusals are not counted, as waiting twice as long would be slow when there is most to learn: that of a cycle
     during which acceptance has fallen, since it was trained on the traffic before; and that of the cycle which the fall
     has begun, since it had few tokens of the new traffic.
     """
-    if published:
-        return replace(state, barren=0)
     counts = state.drift is None and not state.early
     return replace(state, barren=state.barren + counts)
+
+
+def taken_back(state: TriggerState, version: int) -> TriggerState:
+    """A version does not keep its promise: the cycle that brought it has brought nothing.
+
+    Else a draft that passes the gate and fails live, time and again, would be trained at the full rate for ever. One
+    that no cycle has brought just now changes nothing.
+    """
+    if version != state.published:
+        return state
+    return replace(state, barren=state.barren + state.forgiven + 1, published=None, forgiven=0)
 
 
 def cycle_over(state: TriggerState, rules: TriggerRules, *, now: float) -> TriggerState:
@@ -145,7 +162,12 @@ def cycle_cut(state: TriggerState) -> TriggerState:
 
 def drifted(state: TriggerState, reason: str) -> TriggerState:
     """Acceptance has changed: what earlier cycles could not bring says nothing about the next one."""
-    return replace(state, barren=0, drift=reason)
+    return replace(state, barren=0, forgiven=0, drift=reason)
+
+
+def drift_answered(state: TriggerState) -> TriggerState:
+    """A version that was kept suits the new traffic: no cycle is needed for it."""
+    return replace(state, drift=None)
 
 
 def _because(state: TriggerState) -> str:

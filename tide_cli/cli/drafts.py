@@ -182,7 +182,8 @@ def use(version: Version, state_dir: StateDir = None, config: Config = None, jso
 def rollback(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Serve the one that was served before.
 
-    Twice leads back to the present one, unless it was only asked for and never served.
+    Twice leads back to the present one, unless it was only asked for and never served. A version that is marked bad is
+    none to go back to.
     """
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
@@ -196,6 +197,13 @@ def rollback(state_dir: StateDir = None, config: Config = None, json: Json = Fal
     if previous not in DraftStore(paths.drafts).versions():
         why = f"{version_name(previous)} was removed"
         raise TideError("there is no version to go back to", why=why, remedy="`tide drafts use VERSION` serves another")
+    if why_bad := DraftStore(paths.drafts).marks().bad.get(previous):
+        name = version_name(previous)
+        raise TideError(
+            "there is no version to go back to",
+            why=f"{name}, which was served before, is marked bad: {why_bad}",
+            remedy=f"`tide drafts use {name}` serves it all the same, `tide drafts ls` lists the others",
+        )
     _serve(paths, previous, json)
 
 

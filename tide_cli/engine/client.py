@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tide_cli.spool.erase import Erased, Which, ask, wait_for_answer, withdraw
 _PROBE_ID = "tide-probe"
 
 _MEASURED_TOKENS = 32  # eight rounds for each of 0…3 draft steps where nothing is accepted, half of that where much is
-_PREPARED_EVERY = 0.05  # seconds between two looks whether a draft has been read
+_ASK_AGAIN = 0.05  # seconds between two looks whether a draft has been read, or taken
 _FLUSH_TIMEOUT = 30  # seconds the engine may take to become idle; it flushes only then
 
 
@@ -48,15 +49,17 @@ class EngineClient:
     def swap(self, version: int, timeout: float = 120.0) -> float:
         """Put a draft version into the engine; returns the seconds its copy took.
 
-        Returns after every scheduler has confirmed it; none of them copies before all have it ready. Raises TideError
-        with the engine's reason when refused.
+        Returns after every scheduler has confirmed it; none of them copies before all have it ready. What counts is
+        what they report afterwards: an order whose answer is late is none that was not carried out. timeout: seconds
+        for the order to prepare, the preparation, the order to swap and its confirmation, each. Raises TideError with
+        the engine's reason when refused.
         """
         try:
             self.set_state(timeout, tide_prepare=version)
-            states = self._when_prepared(version, time.monotonic() + timeout)
+            states = self._states_when(lambda state: state["prepared"] == version, timeout)
             if states and not any(state["refusal"] for state in states):
-                self.set_state(timeout, tide_draft=version)
-                states = self.tide_states()
+                answered = self._order_swap(version, timeout)
+                states = self._states_when(lambda state: answered or state["draft_version"] == version, timeout)
         except httpx.HTTPError as error:
             raise TideError(
                 f"the engine did not answer the swap to {version_name(version)}", why=reason(error)
@@ -67,14 +70,30 @@ class EngineClient:
             raise TideError(f"the engine refused draft {version_name(version)}", why=why)
         return max(state["swap_seconds"] or 0.0 for state in states)
 
-    def _when_prepared(self, version: int, deadline: float) -> list[dict[str, Any]]:
-        """The states once every scheduler has read `version`, or one of them cannot, or time is over."""
+    def _order_swap(self, version: int, timeout: float) -> bool:
+        """Whether the engine has answered in time; else it is busy, and may carry the order out later."""
+        try:
+            self.set_state(timeout, tide_draft=version)
+        except httpx.TimeoutException:
+            return False
+        return True
+
+    def _states_when(self, settled: Callable[[dict[str, Any]], bool], timeout: float) -> list[dict[str, Any]]:
+        """The states once every scheduler's is `settled`, or one of them has refused, or `timeout` seconds are over.
+
+        Until then an answer that does not come in time, as during a long prefill, is asked for again.
+        """
+        deadline = time.monotonic() + timeout
         while True:
-            states = self.tide_states()
-            settled = any(state["refusal"] for state in states) or all(s["prepared"] == version for s in states)
-            if settled or time.monotonic() > deadline:
+            try:
+                states = self.tide_states()
+            except httpx.TimeoutException:
+                if time.monotonic() > deadline:
+                    raise
+                continue
+            if any(state["refusal"] for state in states) or all(map(settled, states)) or time.monotonic() > deadline:
                 return states
-            time.sleep(_PREPARED_EVERY)
+            time.sleep(_ASK_AGAIN)
 
     def set_state(self, timeout: float = 30.0, **values: float) -> Any:
         """What the plugin's handlers take: tide_prepare, tide_draft, tide_erase, tide_steps, tide_profile; returns

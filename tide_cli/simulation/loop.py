@@ -20,6 +20,7 @@ from tide_cli.simulation.learner import Learner
 from tide_cli.simulation.machine import Machine
 from tide_cli.simulation.ring import Ring
 from tide_cli.simulation.trainer import Trainer
+from tide_cli.supervisor.cycle_trigger import CycleTrigger
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import Action, MarkBad, Note, Swap, Swapped, Tell
 from tide_cli.supervisor.performance import Performance
@@ -140,7 +141,7 @@ class _Simulation:
             tokens = settings.cycle_tokens
             most_share = settings.train_share if setup.share else 1.0
             self._learning = Learning(
-                TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4), most_share=most_share),
+                CycleTrigger(TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4), most_share=most_share)),
                 Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
                 pool=settings.draft_pool,
             )
@@ -210,7 +211,7 @@ class _Simulation:
         assert learning is not None
         assert learner is not None
         now = engine.now
-        actions: list[Action] = learning.observed(ended)
+        actions: list[Action] = learning.observed(ended, now)
         for event in learner.due(now):
             actions += learning.trainer_said(event, now)
         learning.totals = {"tokens": self._setup.ring.tokens}
@@ -223,7 +224,7 @@ class _Simulation:
                 case Swap(version, generation):
                     engine.serve(version)
                     self._swaps.append((now, version))
-                    actions += learning.swapped(Swapped(version, generation), _ENGINE)
+                    actions += learning.swapped(Swapped(version, generation), _ENGINE, now)
                 case MarkBad(version, _):
                     learner.mark_bad(version)
                 case Note(kind, text, data):

@@ -44,6 +44,7 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
+from tide_cli.supervisor.serving import Passed
 from tide_cli.supervisor.speculating import SpeculationNews
 from tide_cli.supervisor.way_up import WayUp
 
@@ -114,8 +115,10 @@ class Core:
             case Pulse():
                 return self._pulse(message, now)
             case Speculates(generation, state):
-                # of an engine that has ended meanwhile nothing is told
-                return [*self.speculation.look(state if generation == self._ready_engine() else None, now)]
+                if generation != self._ready_engine():
+                    state = None  # of an engine that has ended meanwhile nothing is told
+                reported = self.learning.reported(state.get("draft_version") if state else None, now)
+                return [*reported, *self.speculation.look(state, now)]
             case Broken():
                 return self._broken(message, now)
             case RestartAsked():
@@ -123,13 +126,13 @@ class Core:
             case Totals(values, held_out):
                 self.learning.totals, self.learning.held_out = values, held_out
             case Observed(requests):
-                return self.learning.observed(requests)
+                return self.learning.observed(requests, now)
             case CaptureLooked(failure):
                 return self._capture_looked(failure)
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
-                return self.learning.swapped(message, self._ready_engine())
+                return self.learning.swapped(message, self._ready_engine(), now)
             case Told(kind, text):
                 return [Note(kind, text)]
             case TrainAsked():
@@ -147,7 +150,8 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        self.learning.serving.starts_with(message.version)
+        passed = None if message.passed is None else Passed(message.passed, message.gate)
+        self.learning.serving.starts_with(message.version, passed)
         return self._way_up.start(ENGINE, now)
 
     # --- news of the children

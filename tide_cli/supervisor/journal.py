@@ -19,7 +19,6 @@ from tide_cli.errors import TideError, reason
 from tide_cli.hints import spelt
 from tide_cli.printable import printable
 from tide_cli.regular_files import check_database
-from tide_cli.supervisor.messages import CANCELLED
 
 _TABLES = (
     "create table if not exists events"
@@ -102,12 +101,6 @@ def was_paused(path: Path) -> bool:
     last = {kind: read_events(path, newest=1, kind=kind) for kind in ("pause", "resume")}
     paused, resumed = (events[0]["id"] if events else 0 for events in (last["pause"], last["resume"]))
     return paused > resumed
-
-
-def was_cut_short(path: Path) -> bool:
-    """Whether a pause that still holds has cut the last cycle short: `resume` goes on with it, after restarts too."""
-    ends = read_events(path, newest=1, kind="cycle_end") if was_paused(path) else []
-    return bool(ends) and ends[0]["data"].get("reason") == CANCELLED
 
 
 def unfinished_trial(path: Path) -> Mapping[str, Any] | None:

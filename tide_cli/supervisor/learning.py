@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from tide_cli.adaptation.decided import decided_from
 from tide_cli.adaptation.rollback import Watch
-from tide_cli.adaptation.trigger import (
-    TriggerRules,
-    TriggerState,
-    cycle_began,
-    cycle_cut,
-    cycle_ended,
-    cycle_over,
-    drifted,
-    new_tokens,
-    should_train,
-    threshold,
-)
+from tide_cli.adaptation.trigger import new_tokens, should_train, threshold
 from tide_cli.printable import many
+from tide_cli.supervisor.cycle_trigger import CycleTrigger
 from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Swapped, Tell, TrainAsked
 from tide_cli.supervisor.performance import Performance
-from tide_cli.supervisor.serving import TOO_LATE, Serving, Wish
+from tide_cli.supervisor.serving import TOO_LATE, Passed, Serving, Wish
 from tide_cli.telemetry.totals import ServedRequest
 
 
@@ -39,24 +29,19 @@ class Doing(Enum):
 class Learning:
     """What the trainer does and has said, and when it begins the next thing.
 
-    rules: when a cycle begins; trained_at: the spool's token total when the last one began; began: when that was, or
-    the appliance, in monotonic seconds; paused: no cycle begins until the user says so; cut_short: a pause has ended
-    that cycle, and `resume` goes on with it; pool: whether kept versions are tried on drift; trial: of the version that
-    was served last, if it was not over. serving: which draft is served.
+    trigger: when a cycle begins; paused: none does until the user says so; pool: whether kept versions are tried on
+    drift; trial: of the version that was served last, if it was not over. serving: which draft is served.
     """
 
     def __init__(
         self,
-        rules: TriggerRules,
+        trigger: CycleTrigger,
         performance: Performance,
-        trained_at: int = 0,
-        began: float = 0.0,
         paused: bool = False,
-        cut_short: bool = False,
         pool: bool = True,
         trial: Watch | None = None,
     ) -> None:
-        self.rules = rules
+        self.trigger = trigger
         self.performance = performance
         self.serving = Serving(performance, trial)
         self.paused = paused
@@ -67,9 +52,8 @@ class Learning:
         self.last_gate: Mapping[str, Any] | None = None
         self.coverage: Mapping[str, Any] | None = None  # of the vocabulary served when the last cycle began
         self._pool = pool
-        self._pool_due = False  # the traffic has changed: kept versions are to be tried
-        self._judged = False  # the cycle has come to a verdict
-        self._trigger = TriggerState(trained_at, began, cut=cut_short)
+        # the traffic has changed: kept versions are to be tried
+        self._pool_due = pool and trigger.state.drift is not None
         self._heard = 0.0  # when the trainer has begun, or said something about, what it does
         self._now_ticket: int | None = None
 
@@ -81,17 +65,17 @@ class Learning:
     @property
     def new_tokens(self) -> int:
         """Tokens stored since the last cycle began."""
-        return new_tokens(self._trigger, self.totals.get("tokens", 0)) if self.totals else 0
+        return new_tokens(self.trigger.state, self.totals.get("tokens", 0)) if self.totals else 0
 
     @property
     def tokens_needed(self) -> int:
         """New tokens at which the next cycle begins, with the back-off after cycles that brought nothing."""
-        return threshold(self._trigger, self.rules)
+        return threshold(self.trigger.state, self.trigger.rules)
 
     @property
     def rests_until(self) -> float | None:
         """The monotonic second before which no cycle begins by itself."""
-        return self._trigger.rests_until
+        return self.trigger.state.rests_until
 
     def silent_until(self, patience: float) -> float | None:
         """The monotonic second at which a trainer at work was silent for `patience` s; None where it does nothing."""
@@ -108,7 +92,9 @@ class Learning:
             return self.serving.next_swap(engine)
         doubt, served = self.serving.doubt, self.serving.served
         if doubt is not None and trainer_ready is None:
-            return [*self.serving.take_back(doubt), *self.serving.next_swap(engine)]
+            return [*self._told(self.serving.take_back(doubt), now), *self.serving.next_swap(engine)]
+        if self.serving.follow(now):
+            return self.serving.next_swap(engine)
         if not trainer_ready or served is None or self.doing is not Doing.NOTHING:
             return []
         if doubt is not None:
@@ -118,47 +104,51 @@ class Learning:
         looked = asked or bool(self.totals)  # what has been trained on is known; how much there is may not be yet
         if self.paused or not looked:
             return []
+        if self.serving.passed is not None and not asked:  # a cycle would begin anew from the version that is to leave
+            return []
         if self._pool_due and not asked:
             # a version that was kept may suit the new traffic already: seconds instead of a cycle
             self._pool_due = False
             self._begin(Doing.POOL, now)
             return [Tell({"cmd": "choose", "served": served})]
-        total = self.totals.get("tokens", 0)
-        decision = should_train(
-            self._trigger, self.rules, total_tokens=total, now=now, requested=asked, held_out=self.held_out
-        )
+        total, state, rules = self.totals.get("tokens", 0), self.trigger.state, self.trigger.rules
+        given: dict[str, Any] = {"total_tokens": total, "now": now, "requested": asked, "held_out": self.held_out}
+        decision = should_train(state, rules, **given)
         if not decision.train:
             return []
         data: dict[str, Any] = {"tokens_total": total, "new_tokens": self.new_tokens, "served": served}
-        data["trigger"] = self._trigger.to_json()
+        data["decided_from"] = decided_from(state, rules, **given)
         self._begin(Doing.CYCLE, now)
-        self._trigger = cycle_began(self._trigger, total_tokens=total, now=now)
         return [
             Tell({"cmd": "train", "served": served}),
-            Note("cycle", f"training: {decision.reason}", data),
+            *self._told([Note("cycle", f"training: {decision.reason}", data)], now),
             *self._answer(True, "a training cycle has begun"),
         ]
 
+    def _told(self, actions: list[Action], now: float) -> list[Action]:
+        """These actions, whose notes the trigger has heard."""
+        for action in actions:
+            if isinstance(action, Note):
+                self.trigger.heard(action.kind, action.text, action.data, now)
+        return actions
+
     def _begin(self, work: Doing, now: float) -> None:
-        self.doing, self.progress, self._heard, self._judged = work, {}, now, False
+        self.doing, self.progress, self._heard = work, {}, now
 
     def _ended(self, now: float) -> Doing:
         """The trainer does nothing more; what it did."""
         work = self.doing
         self._begin(Doing.NOTHING, now)
-        if work is Doing.CYCLE:
-            self._trigger = cycle_over(self._trigger, self.rules, now=now)
         return work
 
-    def observed(self, requests: Sequence[ServedRequest]) -> list[Action]:
+    def observed(self, requests: Sequence[ServedRequest], now: float) -> list[Action]:
         """Requests that have ended: a version that does not keep its promise goes, drift asks for a cycle."""
         actions: list[Action] = []
         for finding in self.performance.observe(requests):
             actions += self.serving.found(finding)
             if finding.kind == "drift":
-                self._trigger = drifted(self._trigger, finding.text)
                 self._pool_due = self._pool
-        return actions
+        return self._told(actions, now)
 
     def train_asked(self, message: TrainAsked, why_not: str | None) -> list[Action]:
         """`tide train now`. why_not: why no cycle can begin, None where one can."""
@@ -191,15 +181,17 @@ class Learning:
 
     def trainer_said(self, event: Mapping[str, Any], now: float) -> list[Action]:
         """One event of the trainer, `ready` excepted."""
-        kind = event.get("event")
         self._heard = now
+        return self._told(self._trainer_said(event, now), now)
+
+    def _trainer_said(self, event: Mapping[str, Any], now: float) -> list[Action]:
+        kind = event.get("event")
         if kind == "progress":
             self.progress = event
         if kind in ("progress", "alive"):
             return []
         if kind == "gate":
             self.last_gate = event
-            self._judged = event.get("lower_bound") is not None  # else there was too little to judge by
             verdict = "passed" if event.get("passed") else "not passed"
             return [Note("gate", f"gate {verdict}: {event.get('reason', '')}", event)]
         if kind == "coverage":
@@ -210,12 +202,7 @@ class Learning:
             compared = self._ended(now) is Doing.COMPARISON
             return self.serving.compared(event) if compared else self._pool_chosen(event)
         if kind == "cycle_end":
-            judged = self._judged
             self._ended(now)
-            if event.get("reason") == CANCELLED:
-                self._trigger = cycle_cut(self._trigger)
-            elif judged:  # without a verdict it says nothing about the next one
-                self._trigger = cycle_ended(self._trigger, published=event.get("published") is not None)
             return [Note("cycle_end", f"cycle {event.get('cycle', '?')} ended: {event.get('reason', '')}", event)]
         if kind == "error":  # whatever fails has no other end
             compared = self._ended(now) is Doing.COMPARISON
@@ -223,22 +210,29 @@ class Learning:
             return [Note("trainer_error", str(event.get("message", "")), event), *failed]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
 
-    def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
+    def swapped(self, message: Swapped, engine: int | None, now: float) -> list[Action]:
         """The engine's answer to a swap; where the way back is closed, another kept version may do."""
         wish = self.serving.wish
-        actions = self.serving.swapped(message, engine)
+        actions = self.serving.swapped(message, engine, now)
         if wish is not None and wish.doubt is not None and self.serving.wish is None and message.error is not None:
             self._pool_due = self._pool
-        return actions
+        return self._told(actions, now)
+
+    def reported(self, version: int | None, now: float) -> list[Action]:
+        """The draft that the engine says it has; None where it says nothing."""
+        return self._told(self.serving.reported(version), now)
 
     def _published(self, event: Mapping[str, Any]) -> list[Action]:
         """The gate has judged it against its parent: where that is not served any more it says nothing."""
         version = int(event["version"])
         text = f"v{version:04d} published"
-        if self.serving.stays(event.get("parent")):
-            self.serving.wish = Wish(version, gate=self.last_gate)
-        else:
-            text += f" and not served{TOO_LATE}"
+        if event.get("parent") != self.serving.served:
+            return [Note("published", f"{text} and not served{TOO_LATE}", event)]
+        self.serving.passed = Passed(version, self.last_gate)
+        if self.serving.wish is not None:
+            text += f"; it waits for the swap to v{self.serving.wish.version:04d}, which may come before it"
+        elif self.serving.doubt is not None:
+            text += f"; it waits until v{self.serving.doubt.version:04d} is compared with the one before"
         return [Note("published", text, event)]
 
     def _covered(self, event: Mapping[str, Any]) -> list[Action]:
@@ -259,21 +253,23 @@ class Learning:
     def _pool_chosen(self, event: Mapping[str, Any]) -> list[Action]:
         self._pool_due |= event.get("reason") == CANCELLED  # to be asked again after the pause
         text, version = f"kept versions on the new traffic: {event.get('reason', '')}", event.get("version")
+        taken = False
         if version is not None and self.serving.stays(event.get("served")):
-            self.serving.wish = Wish(int(version))
-            self._trigger = replace(self._trigger, drift=None)  # dealt with, without training
+            taken, walked = True, event.get("walked") or []
+            self.serving.wish = Wish(int(version), next((w for w in walked if w.get("version") == version), None))
         elif version is not None:
             text += TOO_LATE
-        return [Note("pool", text, event)]
+        return [Note("pool", text, {**event, "taken": taken})]
 
     def trainer_gone(self, now: float) -> list[Action]:
         """The trainer's process ended: what it did ended with it."""
         actions = self._answer(False, "the trainer ended")
         work = self._ended(now)
         if work is Doing.CYCLE:
-            actions.append(Note("cycle_end", "cycle lost: the trainer ended", {"published": None}))
+            lost = Note("cycle_end", "cycle lost: the trainer ended", {"published": None, "lost": True})
+            actions += self._told([lost], now)
         elif work is Doing.COMPARISON:
-            actions += self.serving.not_compared()
+            actions += self._told(self.serving.not_compared(), now)
         elif work is Doing.POOL:
             actions.append(Note("pool", "kept versions were not tried: the trainer ended"))
         return actions

@@ -45,10 +45,15 @@ class Exited:
 
 @dataclass(frozen=True)
 class DraftChosen:
-    """The version to start with (None: no speculation), or the reason why there is none."""
+    """The version to start with (None: no speculation), or the reason why there is none.
+
+    passed: a version that has passed the gate against that one, with these figures, and was never served.
+    """
 
     version: int | None
     error: str | None = None
+    passed: int | None = None
+    gate: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from tide_cli.adaptation.drift import DriftRules
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
 from tide_cli.adaptation.rollback import RollbackRules, Watch
-from tide_cli.adaptation.trigger import TriggerRules
+from tide_cli.adaptation.trigger import TriggerRules, TriggerState
 from tide_cli.supervisor.core import Core
-from tide_cli.supervisor.journal import read_events, unfinished_trial, was_cut_short, was_paused
+from tide_cli.supervisor.cycle_trigger import HEARD, CycleTrigger
+from tide_cli.supervisor.journal import read_events, unfinished_trial, was_paused
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
 from tide_cli.supervisor.performance import Performance
@@ -19,21 +22,18 @@ from tide_cli.supervisor.specs import Workshop
 def new_core(workshop: Workshop) -> Core:
     """Raises TideError where the journal cannot be read."""
     settings, database = workshop.settings, workshop.paths.database
-    cycles, trial = read_events(database, newest=1, kind="cycle"), unfinished_trial(database)
+    trial = unfinished_trial(database)
+    rules = TriggerRules(
+        settings.cycle_tokens,
+        settings.cycle_every,
+        max(1, settings.cycle_tokens // 4),
+        most_share=settings.train_share if workshop.plan.trainer == "shared" else 1.0,
+        held_out=MINIMUM_SAMPLES,
+    )
     learning = Learning(
-        TriggerRules(
-            settings.cycle_tokens,
-            settings.cycle_every,
-            max(1, settings.cycle_tokens // 4),
-            most_share=settings.train_share if workshop.plan.trainer == "shared" else 1.0,
-            held_out=MINIMUM_SAMPLES,
-        ),
+        remembered_trigger(rules, database),
         Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
-        cycles[0]["data"].get("tokens_total", 0) if cycles else 0,
-        # on the clock of the core, which an earlier appliance has not shared
-        time.monotonic() - (max(0.0, time.time() - cycles[0]["time"]) if cycles else 0.0),
         paused=was_paused(database),
-        cut_short=was_cut_short(database),
         pool=settings.draft_pool,
         trial=Watch.from_json(trial) if trial else None,
     )
@@ -46,3 +46,21 @@ def new_core(workshop: Workshop) -> Core:
     )
     trains = workshop.plan.train is not None  # the settings may ask for it where no device has room
     return Core(workshop.steps(), trains, limits, learning)
+
+
+def remembered_trigger(rules: TriggerRules, database: Path) -> CycleTrigger:
+    """As the appliance before this one has left it; where none has ever trained, time counts from now."""
+    now, wall = time.monotonic(), time.time()
+    begun = read_events(database, newest=1, kind="cycle")
+    after = begun[0]["id"] if begun else 0
+    later = [event for kind in HEARD for event in read_events(database, after=after, kind=kind)]
+    before = begun[0]["data"].get("decided_from", {}).get("state") if begun else None
+    state = TriggerState.from_json(before) if before else TriggerState()
+    trigger = CycleTrigger(rules, replace(state, began=now, rests_until=None))
+    for event in [*begun, *sorted(later, key=lambda event: event["id"])]:
+        # on the clock of the core, which an earlier appliance has not shared
+        then = now - max(0.0, wall - event["time"])
+        trigger.heard(event["kind"], event["text"], event["data"], then)
+    # the end of an appliance cuts a cycle short too, and no pause has asked for it to be gone on with
+    trigger.state = replace(trigger.state, cut=trigger.state.cut and was_paused(database))
+    return trigger

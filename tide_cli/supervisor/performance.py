@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tide_cli.adaptation import drift, rollback
+from tide_cli.adaptation.decided import decided_from
 from tide_cli.adaptation.drift import DriftRules, DriftState
 from tide_cli.adaptation.lengths import Lengths
 from tide_cli.adaptation.rollback import RollbackRules, Watch
@@ -34,6 +35,7 @@ class Performance:
         self._drift_rules, self._rollback_rules = drift_rules, rollback_rules
         self._served: int | None = None
         self._seen = Lengths()
+        self._of_late = Lengths()  # since the traffic has last changed: what a successor is measured by
         self._domains: dict[str, Lengths] = {}
         self._drift = DriftState()
         self.watch: Watch | None = None
@@ -59,9 +61,9 @@ class Performance:
         """
         if version == self._served:
             return
-        previous, before = self._served, self._seen
-        self._served, self._seen, self._domains = version, Lengths(), {}
-        self._drift = drift.draft_changed(self._drift)
+        previous, before = self._served, self._of_late
+        self._served, self._seen, self._of_late, self._domains = version, Lengths(), Lengths(), {}
+        self._drift = DriftState()
         self.watch = None
         if trial and previous is not None:
             figures = gate or {}
@@ -74,13 +76,15 @@ class Performance:
             if request.version != self._served:
                 continue
             self._seen = self._seen.add(request.tokens, request.steps)
+            self._of_late = self._of_late.add(request.tokens, request.steps)
             self._add_to_domain(request)
             findings += self._watch_one(request)
-            self._drift, seen = drift.observe(
-                self._drift, self._drift_rules, tokens=request.tokens, steps=request.steps
-            )
+            given = {"tokens": request.tokens, "steps": request.steps}
+            before = self._drift
+            self._drift, seen = drift.observe(before, self._drift_rules, **given)
             if seen.drifted:
-                data = {**self._drift.to_json(), "domains": self.domains}
+                self._of_late = Lengths()
+                data = {"decided_from": decided_from(before, self._drift_rules, **given), "domains": self.domains}
                 findings.append(Finding("drift", seen.reason, data))
         return findings
 
@@ -94,12 +98,14 @@ class Performance:
     def _watch_one(self, request: ServedRequest) -> list[Finding]:
         if self.watch is None:
             return []
-        watch, decision = rollback.observe(self.watch, self._rollback_rules, tokens=request.tokens, steps=request.steps)
+        before, given = self.watch, {"tokens": request.tokens, "steps": request.steps}
+        watch, decision = rollback.observe(before, self._rollback_rules, **given)
         self.watch = watch if decision.verdict == "watching" else None
         if self.watch is not None:
             return []
         name = f"v{watch.version:04d}"
         data = {"version": watch.version, "previous": watch.previous, "watch": watch.to_json(), "domains": self.domains}
+        data["decided_from"] = decided_from(before, self._rollback_rules, **given)
         if decision.verdict == "rolled_back":
             hopeless = rollback.is_hopeless(watch, self._rollback_rules)
             perhaps = "" if hopeless else ", which may be the traffic's doing"

@@ -53,6 +53,7 @@ from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
 from tide_cli.supervisor.tickets import Tickets
+from tide_cli.supervisor.unserved import find_unserved
 from tide_cli.supervisor.watchers import Engine, Watchers
 from tide_cli.telemetry.exporter import Exporter, Tally
 from tide_cli.telemetry.totals import held_out_samples, spool_totals
@@ -237,7 +238,9 @@ class Supervisor:
     def _choose_draft(self) -> DraftChosen:
         try:
             self._workshop.check_spool()
-            return DraftChosen(self._workshop.draft_to_serve())
+            version = self._workshop.draft_to_serve()
+            passed = find_unserved(DraftStore(self._paths.drafts), self._paths.database, version)
+            return DraftChosen(version, passed=passed.version if passed else None, gate=passed.gate if passed else None)
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))
 

@@ -11,6 +11,7 @@ from tide_cli.supervisor.messages import CANCELLED, Action, Answer, MarkBad, Not
 from tide_cli.supervisor.performance import Finding, Performance
 
 TOO_LATE = "; too late: another version is served, or about to be"
+_AGAIN = (10.0, 60.0)  # seconds after which a version that has passed the gate and was refused is asked for again
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,19 @@ class Wish:
     doubt: Doubt | None = None
 
 
+@dataclass(frozen=True)
+class Passed:
+    """A version that has passed the gate against the served one, and shall follow it.
+
+    gate: its figures; refusals: by the engine so far; after: the monotonic second from which on it is asked for.
+    """
+
+    version: int
+    gate: Mapping[str, Any] | None = None
+    refusals: int = 0
+    after: float = 0.0
+
+
 class Serving:
     """The served version, the one that is wished for, the swap under way, and a doubt about the served one.
 
@@ -54,12 +68,15 @@ class Serving:
         self.served: int | None = None
         self.wish: Wish | None = None  # until the engine has taken it or refused it
         self.doubt: Doubt | None = None
+        self.passed: Passed | None = None  # until it is served, or another one is
+        self._unconfirmed: Wish | None = None  # the last one that was refused, which may still be carried out
+        self._reported: int | None = None  # another version than the served one, which the engine says it has
         self._swap: Swap | None = None  # not the wish's own where a version was taken back meanwhile
         self._uncompared: int | None = None  # the served version, where a comparison with the one before has failed
 
-    def starts_with(self, version: int | None) -> None:
-        """The engine is started with this version."""
-        self.served = version
+    def starts_with(self, version: int | None, passed: Passed | None = None) -> None:
+        """The engine is started with this version. passed: one that an earlier life has not come to serve."""
+        self.served, self.passed = version, passed
         if version is not None:
             self._performance.changed(version, None, trial=False)
             if self._trial is not None and self._trial.version == version:
@@ -76,6 +93,17 @@ class Serving:
         self._swap = Swap(self.wish.version, engine)
         return [self._swap]
 
+    def follow(self, now: float) -> bool:
+        """Wish for the version that has passed the gate, if it is due; whether it is.
+
+        Where the served one is in doubt it waits: it was judged against that one alone.
+        """
+        passed = self.passed
+        if passed is None or self.wish is not None or self.doubt is not None or now < passed.after:
+            return False
+        self.wish = Wish(passed.version, gate=passed.gate)
+        return True
+
     def use_asked(self, message: UseAsked, engine_ready: bool) -> list[Action]:
         """`tide drafts use`: swap to a version, whatever the gate says."""
         if self.served is None:
@@ -87,7 +115,7 @@ class Serving:
         self.wish = Wish(message.version, ticket=message.ticket)
         return [Note("use", f"v{message.version:04d} asked for by the user", {"version": message.version})]
 
-    def swapped(self, message: Swapped, engine: int | None) -> list[Action]:
+    def swapped(self, message: Swapped, engine: int | None, now: float) -> list[Action]:
         """The engine's answer to a swap. A swap cut short by the engine's end is taken up again when it is back."""
         if self._swap != Swap(message.version, message.generation):
             return []
@@ -95,26 +123,64 @@ class Serving:
         name, wish = f"v{message.version:04d}", self.wish
         if wish is not None and wish.version != message.version:
             wish = None  # no longer
-        if message.error is not None:
-            if engine != message.generation:
-                return []
-            note = Note("swap_refused", f"{name} not taken: {message.error}", {"version": message.version})
-            if wish is not None and wish.doubt is not None:
-                self._watch_on(wish.doubt)  # it has to stay for now: the next doubt tries again
-            return [note, *self._fulfilled(wish, False, f"{name} was refused: {message.error}")]
+        if message.error is None:
+            return [*self._serves(message.version, wish), *self._fulfilled(wish, True, f"{name} is served")]
+        if engine != message.generation:
+            return []
+        self._unconfirmed = wish
+        text = f"{name} not taken: {message.error}{self._refused(message.version, now)}"
+        note = Note("swap_refused", text, {"version": message.version})
+        if wish is not None and wish.doubt is not None:
+            self._watch_on(wish.doubt)  # it has to stay for now: the next doubt tries again
+        return [note, *self._fulfilled(wish, False, f"{name} was refused: {message.error}")]
+
+    def reported(self, version: int | None) -> list[Action]:
+        """The draft that the engine says it has: a swap that counts as refused may have been carried out late.
+
+        Believed when it says so twice: one report may be older than the last swap.
+        """
+        if version is None or self.served is None or version == self.served or self._swap is not None:
+            self._reported = None
+            return []
+        if self._reported != version:
+            self._reported = version
+            return []
+        wish = self._unconfirmed if self._unconfirmed and self._unconfirmed.version == version else Wish(version)
+        return self._serves(version, wish, "; the engine has not confirmed the swap, and reports it")
+
+    def _serves(self, version: int, wish: Wish | None, more: str = "") -> list[Action]:
+        """The engine has this version from now on."""
+        passed, before = self.passed, self.served
         # what the version that leaves had come to, to be compared with
-        data = {"version": message.version, "before": self.served, "domains": self._performance.domains}
-        self.served, self.doubt, self._uncompared = message.version, None, None
+        data = {"version": version, "before": before, "domains": self._performance.domains}
+        self.served, self.doubt, self.passed, self._uncompared = version, None, None, None
+        self._unconfirmed = self._reported = None
         trial = wish is not None and wish.doubt is None
-        self._performance.changed(message.version, wish.gate if wish else None, trial=trial)
+        self._performance.changed(version, wish.gate if wish else None, trial=trial)
         watch = self._performance.watch
         data["watch"] = watch.to_json() if watch else None  # as it begins, for a supervisor that starts anew
-        note = Note("swap", f"{name} is served", data)
-        return [Serve(message.version), note, *self._fulfilled(wish, True, f"{name} is served")]
+        actions: list[Action] = [Serve(version), Note("swap", f"v{version:04d} is served{more}", data)]
+        if passed is not None and before is not None and passed.version != version:
+            why = "was chosen after it" if version == before else "has left, against which it has passed the gate"
+            text = f"v{passed.version:04d} is not served: v{before:04d} {why}"
+            actions.append(Note("passed_over", text, {"version": passed.version}))
+        return actions
+
+    def _refused(self, version: int, now: float) -> str:
+        """What becomes of the version that has passed the gate, in words, where it is this one."""
+        passed = self.passed
+        if passed is None or passed.version != version:
+            return ""
+        if passed.refusals == len(_AGAIN):
+            self.passed = None
+            return f"; that was the last of {len(_AGAIN) + 1} attempts"
+        wait = _AGAIN[passed.refusals]
+        self.passed = replace(passed, refusals=passed.refusals + 1, after=now + wait)
+        return f"; the next attempt follows in {wait:.0f} s"
 
     def engine_gone(self) -> list[Action]:
         """The engine ended: a swap under way counts as not done, and the user is told so."""
-        self._swap = None
+        self._swap = self._unconfirmed = self._reported = None
         if self.wish is None or self.wish.ticket is None:
             return []
         return self._fulfilled(self.wish, False, "the engine ended")
@@ -151,10 +217,15 @@ class Serving:
             return [Note("pool", f"comparison with the version before: {reason}{'' if doubt else TOO_LATE}", event)]
         if event.get("version") is not None:
             return self.take_back(doubt, reason)
+        walked = event.get("walked")
+        if walked and all(walk.get("lower_bound") is None for walk in walked):  # there were too few samples
+            return self.not_compared()
         self.doubt = None
         served, before = (f"v{version:04d}" for version in (doubt.version, doubt.previous))
         text = f"{served} stays: on the newest samples {before} is no better ({reason})"
-        return [Note("trusted", text, {**doubt.found, "walked": event.get("walked")})]
+        if walked == []:  # the trainer leaves out what is damaged, or of another make
+            text = f"{served} stays: {before} cannot be walked, nor served in its place"
+        return [Note("trusted", text, {**doubt.found, "walked": walked})]
 
     def not_compared(self) -> list[Action]:
         """The trainer has failed to, which says nothing about the version in doubt: it is watched anew. Where it falls

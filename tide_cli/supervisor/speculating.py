@@ -96,6 +96,7 @@ class SpeculationNews:
         self._told, self._other_since = speculates, None
         what = f"speculation with {many(state['steps'], 'draft step')}" if speculates else "plain decoding"
         data = {name: state[name] for name in ("steps", "batch", "speedup", "acceptance")}
+        data["decided_from"] = state.get("decided_from")
         return [Note("speculation", f"{what}: {state['reason']}", data)]
 
 

@@ -75,7 +75,7 @@ def make_status(
         "training": {
             "enabled": TRAINER in core.children,
             "paused": learning.paused,
-            "running": learning.doing is not Doing.NOTHING,
+            "running": learning.doing is Doing.CYCLE,
             "new_tokens": learning.new_tokens,
             "cycle_tokens": learning.tokens_needed,
             "progress": dict(learning.progress),
@@ -90,27 +90,39 @@ def make_status(
             "on_trial": learning.performance.watch is not None,
             **speculation,
         },
-        "gate": dict(learning.last_gate) if learning.last_gate else None,
+        "gate": gate(learning),
         "devices": list(seen.devices),
         "events": events[-_EVENTS_SHOWN:],
     }
 
 
 def cycle(learning: Learning, trains: bool) -> dict[str, Any]:
-    """The status field `cycle`. state: off, paused, waiting, begins, training, or gate once its training time is over.
+    """The status field `cycle`. state: off, paused, waiting, begins, training, or gate once its training time is over;
+    choosing or comparing while the trainer walks kept versions, or the served one beside the one before.
 
     Figures as of the trainer's last report, None before it.
     """
     progress = learning.progress
     elapsed, budget = progress.get("elapsed_s"), progress.get("budget_s")
     remaining = None if elapsed is None or budget is None else max(0.0, round(budget - elapsed, 1))
-    if learning.doing is not Doing.NOTHING:
-        state = "begins" if remaining is None else "training" if remaining else "gate"
-    else:
-        state = "off" if not trains else "paused" if learning.paused else "waiting"
+    match learning.doing:
+        case Doing.CYCLE:
+            state = "begins" if remaining is None else "training" if remaining else "gate"
+        case Doing.POOL:
+            state = "choosing"
+        case Doing.COMPARISON:
+            state = "comparing"
+        case Doing.NOTHING:
+            state = "off" if not trains else "paused" if learning.paused else "waiting"
     figures = {"loss": progress.get("loss"), "tokens_s": progress.get("tokens_s")}
     rests = max(0.0, round((learning.rests_until or 0.0) - time.monotonic(), 1))
     return {"state": state, "seconds": elapsed, "remaining_s": remaining, "rests_s": rests, **figures}
+
+
+def gate(learning: Learning) -> dict[str, Any] | None:
+    """The status field `gate`: the last verdict, without the walks that it was made from."""
+    event = learning.last_gate
+    return {name: value for name, value in event.items() if name != "decided_from"} if event else None
 
 
 def address(host: str, port: int) -> str:

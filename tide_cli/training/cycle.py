@@ -99,7 +99,8 @@ class Cycles:
                 verdict = judge(self.config, self.trainer, newest, old, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason
                 record.gate = self._gate_figures(decision) | {"passed": decision.passed}
-                self._emit_cycle("gate", **self._gate_figures(decision), passed=decision.passed)
+                figures = self._gate_figures(decision)
+                self._emit_cycle("gate", **figures, passed=decision.passed, decided_from=verdict.decided_from)
                 if decision.passed:
                     published = self._publish(served, decision)
                 elif verdict.clearly_worse:

@@ -23,10 +23,14 @@ _NEWEST = 24  # samples on which kept drafts are compared: few, for the traffic 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's decision; clearly_worse: the served draft would pass against the candidate by the same measure."""
+    """The gate's decision; clearly_worse: the served draft would pass against the candidate by the same measure.
+
+    decided_from: what the gate was asked, as its event holds it: `rules`, and `input`, each walk as [tokens, rounds].
+    """
 
     decision: GateDecision
     clearly_worse: bool
+    decided_from: Mapping[str, Any]
 
 
 def held_out(material: Material, since: float) -> tuple[list[Sample], list[Sample]]:
@@ -47,23 +51,18 @@ def judge(
 
     newest, old: held-out samples, each with something to predict.
     """
-    walked: list[tuple[list[Walk], list[Walk]]] = []
+    both: list[tuple[list[Walk], list[Walk]]] = []
     for tensors in (trainer.tensors(), served):
         load_draft(trainer.walker, tensors)
-        walked.append((walks(config, trainer, newest, check), walks(config, trainer, old, check)))
-    (candidate, old_candidate), (now, old_now) = walked
-    rules = gate_rules(config)
-    decision = decide(
-        candidate,
-        now,
-        old_candidate=old_candidate,
-        old_served=old_now,
-        domains=[sample.info.domain or None for sample in newest],
-        **rules,
-    )
+        both.append((walks(config, trainer, newest, check), walks(config, trainer, old, check)))
+    (candidate, old_candidate), (now, old_now) = both
+    rules, domains = gate_rules(config), [sample.info.domain or None for sample in newest]
+    decision = decide(candidate, now, old_candidate=old_candidate, old_served=old_now, domains=domains, **rules)
+    walked = {"candidate": candidate, "served": now, "old_candidate": old_candidate, "old_served": old_now}
+    given = {name: [[one.tokens, one.rounds] for one in walks] for name, walks in walked.items()}
     enough = len(candidate) >= MINIMUM_SAMPLES
     loss = gain_lower_bound(now, candidate, confidence=rules["confidence"], seed=rules["seed"]) if enough else 0.0
-    return Verdict(decision, clearly_worse=loss > rules["margin"])
+    return Verdict(decision, loss > rules["margin"], {"rules": rules, "input": {**given, "domains": domains}})
 
 
 def choose(

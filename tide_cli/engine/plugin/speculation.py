@@ -15,8 +15,10 @@ from collections.abc import Callable
 import torch
 from sglang.srt.runtime_context import get_parallel
 
+from tide_cli.adaptation.decided import decided_from
 from tide_cli.adaptation.speculation import (
     Acceptance,
+    RoundSeconds,
     SpeculationRules,
     SpeculationState,
     choose,
@@ -59,6 +61,9 @@ class SpeculationControl:
         self._graph_batches: list[int] | None = None
         self._version = version
         self._state = SpeculationState.initial(self.rules, config.draft_steps)
+        self._decided: tuple[SpeculationState, int, RoundSeconds] | None = (
+            None  # what the steps in force were chosen by
+        )
         self._counts = Acceptance.none_yet(config.draft_steps)  # since the start, nothing forgotten
         self._rounds: Counter[int] = Counter()  # decode rounds by steps
         self._probes = 0
@@ -150,6 +155,7 @@ class SpeculationControl:
             "max_running_requests": self._max_running_requests,
             "steps": steps,
             "reason": self._why(rates),
+            "decided_from": self._decision(),
             "batch": self._batch,
             "speedup": None,
             "acceptance": [round(rate, 4) for rate in rates],
@@ -185,9 +191,20 @@ class SpeculationControl:
             return measured
         if self.clock.times is None:
             return self.rules.most_steps
-        self._state, decision = choose(self._state, self.rules, self.clock.times, batch_size)
+        costs = RoundSeconds(tuple(self.clock.times.round_seconds(batch_size, s) for s in self.candidate_steps))
+        before = self._state
+        self._state, decision = choose(before, self.rules, costs, batch_size)
+        if decision.changed or self._decided is None:
+            self._decided = before, batch_size, costs
         self._probes += decision.probing
         return decision.steps
+
+    def _decision(self) -> dict[str, object] | None:
+        """What the number of steps in force was chosen by; None where it was not chosen."""
+        if self._decided is None or self._forced is not None:
+            return None
+        before, batch, costs = self._decided
+        return decided_from(before, self.rules, batch=batch, seconds=list(costs.seconds))
 
     def _why(self, rates: list[float]) -> str:
         """The number of steps in force, explained."""

@@ -1,0 +1,43 @@
+"""A version that has passed the gate and was never served: the appliance ended in between, or a swap has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tide_cli.drafts.history import SERVING_KINDS
+from tide_cli.drafts.store import DraftStore
+from tide_cli.errors import TideError
+from tide_cli.supervisor.journal import read_events
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """gate: the figures by which it has passed against the served version."""
+
+    version: int
+    gate: Mapping[str, Any]
+
+
+def find_unserved(store: DraftStore, database: Path, served: int | None) -> Unserved | None:
+    """The newest version that was trained from the served one and has passed the gate, unless it was served before, is
+    marked bad, or the user has chosen a version since it was made. None for none, or where that cannot be read."""
+    if served is None:
+        return None
+    try:
+        bad = store.marks().bad
+        chosen = read_events(database, newest=1, kind="use")
+        had = {event["data"].get("version") for kind in SERVING_KINDS for event in read_events(database, kind=kind)}
+        newer = [version for version in store.versions() if version > served and version not in bad]
+    except TideError:
+        return None
+    for version in reversed(newer):
+        with suppress(TideError):
+            manifest = store.manifest(version)
+            if manifest.parent == served and manifest.gate:
+                wanted = version not in had and not (chosen and chosen[0]["time"] >= manifest.created)
+                return Unserved(version, manifest.gate) if wanted else None
+    return None
