@@ -21,6 +21,7 @@ from tide_cli.bench.client import Answer
 from tide_cli.bench.guards import parse_guard
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
+from tide_cli.bench.requests import Request
 from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
 
@@ -57,6 +58,7 @@ class World:
         self.own: dict[str, Mapping[str, Any]] = {}
         self.in_force = {"draft_steps": 3, "sglang_arguments": []}
         self.text = "text"
+        self.refused = ""  # how the prompts begin that cannot be answered
 
     def arms(self, folder: Path, common: Mapping[str, Any], interrupts: object) -> World:
         self.folder, self.common = folder, common
@@ -78,18 +80,21 @@ class World:
     def copy(self, source: str, target: str) -> None:
         self.journal.append(("copy", source, target))
 
-    def send(self, arm: Arm, requests, concurrency: int, *, captured: bool, on_answer) -> list[Answer]:
+    def send(self, arm: Arm, requests, concurrency: int, *, captured: bool, on_answer, all_may_fail) -> list[Answer]:
         if self.answers_left <= 0:
             raise KeyboardInterrupt
         self.answers_left -= len(requests)
         self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured))
         steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
-        answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, None) for r in requests]
+        answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, self.error(r)) for r in requests]
         for answer in answers:
             on_answer(answer)
         if captured and arm.name in ("tide", "policy") and self.served[arm.name] < 3 + (arm.name == "policy"):
             self.served[arm.name] += 1
         return answers
+
+    def error(self, request: Request) -> str | None:
+        return "refused" if self.refused and request.messages[0]["content"].startswith(self.refused) else None
 
     def sent(self) -> list[Any]:
         return [entry for entry in self.journal if entry[0] in self.served]
@@ -100,7 +105,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr("tide_cli.bench.adapt.Arms", made.arms)
     monkeypatch.setattr("tide_cli.bench.adapt.send", made.send)
-    monkeypatch.setattr("tide_cli.bench.adapt.warm_up", lambda arm, request: None)
+    monkeypatch.setattr("tide_cli.bench.adapt.warm_up", lambda arm: None)
     monkeypatch.setattr("tide_cli.bench.adapt.pause", lambda arm, paused: None)
     monkeypatch.setattr("tide_cli.bench.adapt.settle", lambda arm: arm.world.served[arm.name])
     return made
@@ -261,6 +266,22 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path) -> None:
         write_report(tmp_path, {"adapt": 2})
     assert failed.value.why == "it is a folder"
     assert json.loads((tmp_path / "report.json").read_text()) == {"adapt": 1}
+
+
+def test_a_domain_that_cannot_be_answered_stops_nothing(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    world.refused = "sql"
+    adapt = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    assert adapt["finished"]
+    assert [phase["arms"]["tide"]["errors"] for phase in adapt["phases"]] == [0, 4]
+    assert (adapt["domains"]["code"]["errors"], adapt["domains"]["sql"]["errors"]) == (0, 12)
+    assert "tide_tok_s" in adapt["domains"]["code"]
+    assert "tide_tok_s" not in adapt["domains"]["sql"]
+
+
+def test_the_report_says_what_the_arms_were_run_with(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    asked = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["options"]
+    assert asked["settings"] == world.in_force  # TIDE_* and the settings file among them
+    assert asked["prompts_sha256"] == Script.of(options).digest()
 
 
 def test_half_a_character_is_an_answer_like_another(options: AdaptOptions, tmp_path: Path, world: World) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recorded import plan, recorded
 
-from tide_cli.bench.compare import changed_conditions, compare, judge_differences, read_report
+from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.adapt_report import adapt_figures
+from tide_cli.bench.compare import compare, judge_differences, read_report
+from tide_cli.bench.conditions import changed_conditions
 from tide_cli.bench.guards import parse_guard
 from tide_cli.bench.matrix_figures import figures
 from tide_cli.cli import main
@@ -145,7 +149,105 @@ def test_other_settings_rounds_and_drafts_are_told() -> None:
     ]
     adapt = {"environment": {}, "adapt": {"options": {"order": ["code", "sql"], "settings": {"dtype": "auto"}}}}
     other = {"environment": {}, "adapt": {"options": {"order": ["sql", "code"], "settings": {"dtype": "float32"}}}}
-    assert [line.split(":")[0] for line in changed_conditions(adapt, other)] == ["order", "dtype"]
+    assert [line.split(":")[0] for line in changed_conditions(adapt, other)] == ["order", "setting dtype"]
+
+
+def test_a_ratio_by_zero_is_judged_all_the_same() -> None:
+    clean, failing = report(plain=0.2), report(plain=0.2)
+    failing["matrix"]["cells"][0]["errors"] = 2
+
+    def found(before: Any, after: Any, text: str) -> list[bool]:
+        return [one.met for one in judge_differences([parse_guard(text)], compare(before, after))]
+
+    assert found(clean, clean, "errors<=1x") == [True, True]
+    assert found(clean, failing, "errors<=1x") == [False, True]
+    assert found(failing, clean, "errors<=1x") == [True, True]
+    (worse, _) = judge_differences([parse_guard("errors<=3x")], compare(clean, failing))
+    assert worse.words() == "errors<=3x is not met by plain at concurrency 1: it was 0 before"
+    ratios = {one.ratio for one in compare(clean, failing) if one.figure == "errors"}
+    assert ratios == {math.inf, 1.0}
+
+
+def test_ratios_of_modes_are_figures_each_in_one_direction() -> None:
+    steps = {"plain": 0.2, "static": 0.1, "adapted": 0.08, "policy": 0.08}
+    before, after = report(**steps), report(**{**steps, "policy": 0.16})
+    differences = compare(before, after)
+    gains = {one.where: (one.before, one.after) for one in differences if one.figure == "output_tok_s_ratio"}
+    at_once = {place.partition(" at concurrency 1 ")[::2]: value for place, value in gains.items() if " 1 " in place}
+    assert at_once == {
+        ("static", "against plain"): (pytest.approx(2.0), pytest.approx(2.0)),
+        ("adapted", "against plain"): (pytest.approx(2.5), pytest.approx(2.5)),
+        ("adapted", "against static"): (pytest.approx(1.25), pytest.approx(1.25)),
+        ("policy", "against plain"): (pytest.approx(2.5), pytest.approx(1.25)),
+        ("policy", "against static"): (pytest.approx(1.25), pytest.approx(0.625)),
+        ("policy", "against adapted"): (pytest.approx(1.0), pytest.approx(0.5)),
+        ("policy", "against best"): (pytest.approx(1.0), pytest.approx(0.5)),
+    }
+    assert "same_text" in {one.figure for one in differences}
+
+    def met(*texts: str) -> list[bool]:
+        return [one.met for one in judge_differences([parse_guard(text) for text in texts], differences)]
+
+    assert met("adapted:output_tok_s_ratio>=0.98x") == [True] * 4
+    assert met("policy:output_tok_s_ratio>=0.98x") == [False] * 8
+    after["matrix"]["cells"][0]["errors"] = 1  # of plain decoding
+    differences = compare(before, after)
+    assert met("static:output_tok_s_ratio>=0.98x") == [False, True]
+    assert met("static:output_tok_s_ratio>=0.98x", "errors<=1") == [True] * 10
+
+
+def test_what_a_part_was_asked_for_is_told() -> None:
+    def capture(**changed: Any) -> dict[str, Any]:
+        settings = {"target": "smollm2-135m", "dtype": "auto", "seed": 0} | changed.pop("settings", {})
+        options = {"concurrency": 4, "rounds": 5, "seed": 0, "workload": None, "prompts_sha256": "1" * 64} | changed
+        figures = {"throughput_ratio": 0.99, "errors": 0, "concurrency": 4}
+        return {"environment": {}, "capture": {**figures, "options": {**options, "settings": settings}}}
+
+    def told(after: dict[str, Any]) -> list[str]:
+        return changed_conditions(capture(), after)
+
+    assert told(capture()) == []
+    assert told(capture(concurrency=16, settings={"dtype": "bfloat16"})) == [
+        "concurrency: 4 before, 16 after",
+        "setting dtype: auto before, bfloat16 after",
+    ]
+    assert told(capture(seed=1)) == ["seed: 0 before, 1 after"]
+    assert told(capture(settings={"seed": 1})) == ["setting seed: 0 before, 1 after"]
+    assert [line.split(":")[0] for line in told(capture(prompts_sha256="2" * 64))] == ["prompts"]
+    assert told(capture(workload="/elsewhere")) == []  # the same prompts
+    assert told(capture(settings={"younger": 1})) == []  # the other one does not know it
+    assert not {one.where for one in compare(capture(), capture())} & {"options", "options settings"}
+    before, after = ({"environment": {}, "train": {"dtype": dtype, "x": 1}} for dtype in ("float32", "bfloat16"))
+    assert changed_conditions(before, after) == ["dtype: float32 before, bfloat16 after"]
+
+
+def test_everything_that_a_shift_was_asked_for_is_told(tmp_path: Path) -> None:
+    for name in ("code", "sql"):
+        lines = [json.dumps({"messages": [{"role": "user", "content": f"{name} {i}"}]}) for i in range(12)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    asked = {"workload": tmp_path, "order": ("code",), "requests": 4, "held_out": 2, "measure_at": (4, 1)}
+
+    def adapt(**changed: Any) -> dict[str, Any]:
+        options = AdaptOptions(**{**asked, **changed})
+        made = {"environment": {}, "adapt": adapt_figures(options.to_json(), [], [], {}, [])}
+        return json.loads(json.dumps(made))
+
+    changes = [
+        *({"measure_at": (1, 4)}, {"general": ("sql",)}, {"general_requests": 5}, {"held_out": 3}, {"mixed": 1}),
+        *({"piece": 3}, {"plain": False}, {"with_policy": True}, {"order": ("sql",)}, {"seed": 4}),
+    ]
+    for change in changes:
+        (told,) = changed_conditions(adapt(), adapt(**change))
+        (name,) = change
+        assert told.startswith(name.replace("_", " ") + ": ")
+
+
+def test_a_gpu_is_the_same_whatever_it_held() -> None:
+    def on(**changed: Any) -> dict[str, Any]:
+        return {"environment": {"gpus": [{"name": "H200", "memory": 2**37, "memory_used": 1, **changed}]}}
+
+    assert changed_conditions(on(), on(memory_used=2**30)) == []
+    assert [line.split(":")[0] for line in changed_conditions(on(), on(name="H100"))] == ["GPUs"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"environment": 7}', "nothing"])

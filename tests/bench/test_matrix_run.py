@@ -143,7 +143,10 @@ def test_every_pass_is_measured_and_nothing_is_left(
     assert machine.standing == {}
     assert machine.chats == {"plain": 4 + 4 * 4, "static": 4 + 4 * 4}  # to warm up, and four passes of four
     assert list((tmp_path / "cache" / "bench").iterdir()) == []
-    assert "2 requests/s" not in page.read_text()
+    written = page.read_text()
+    for cell in found["cells"]:
+        assert f"concurrency {cell['concurrency']}" in written
+        assert f"{cell['output_tok_s']:,.1f}" in written
 
 
 def test_a_page_is_tried_before_anything_starts(
@@ -165,8 +168,24 @@ def test_a_page_that_is_lost_costs_no_figures(
     assert json.loads(said.out)["matrix"]["cells"]
     (kept,) = (tmp_path / "cache" / "bench").iterdir()
     assert f"every pass is kept: `tide bench matrix --resume {kept} --html FILE`" in said.err
+    elsewhere = shutil.copy(kept, tmp_path / "kept.jsonl")
     assert matrix("--resume", kept, "--html", tmp_path / "report.html") == 0
     assert (tmp_path / "report.html").exists()
+    assert not kept.exists()  # nobody has asked for it
+    assert matrix("--resume", elsewhere) == 0
+    assert Path(elsewhere).exists()
+
+
+def test_measurements_of_one_second_are_kept_apart(
+    matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tide_cli.cli.bench_matrix.time", SimpleNamespace(strftime=lambda form: "now"))
+    other = tmp_path / "cache" / "bench" / "matrix-now.jsonl"
+    for name in (other, other.with_name(f"matrix-now-{os.getpid() + 1}.jsonl")):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.touch()
+    assert matrix(*small(workload, "--concurrency", 2)) == 0
+    assert len(list(other.parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("how", [[], ["--json"]])

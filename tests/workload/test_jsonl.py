@@ -36,6 +36,15 @@ def test_messages_are_read_as_they_are(tmp_path: Path) -> None:
     assert second.openai() == [{"role": "user", "content": "Hello"}]
 
 
+def test_texts_in_parts_are_joined_and_developers_are_heard(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    parts = [{"type": "text", "text": "Hello,"}, {"type": "text", "text": "world"}]
+    messages = [{"role": "developer", "content": "Answer briefly."}, {"role": "user", "content": parts}]
+    file.write_text(json.dumps({"messages": messages}))
+    (prompt,) = read_prompts(file)
+    assert prompt.openai() == [messages[0], {"role": "user", "content": "Hello, world"}]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -53,7 +62,19 @@ def test_messages_are_read_as_they_are(tmp_path: Path) -> None:
         ('{"messages": [{"role": "robot", "content": "Hello"}]}', "message 1 has the role 'robot'"),
         ('{"messages": [{"role": "user"}]}', "message 1 has no text"),
         ('{"messages": [{"role": "user", "content": "  "}]}', "message 1 has no text"),
-        ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "message 1 has no text"),
+        ('{"messages": [{"role": "user", "content": []}]}', "message 1 has no text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "text", "text": " "}]}]}', "message 1 has no text"),
+        (
+            '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]}',
+            "message 1 has a part 'image_url' in `content`, not a text",
+        ),
+        ('{"messages": [{"role": "user", "content": ["a"]}]}', "message 1 has a part 'a' in `content`, not a text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "text", "text": 7}]}]}', "message 1 has a part 'text'"),
+        ('{"messages": [{"role": "tool", "content": "7"}]}', "message 1 is of a chat with tools"),
+        (
+            '{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a"}]}]}',
+            "message 1 is of a chat with tools",
+        ),
         (
             '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
             "the last message is from the assistant",

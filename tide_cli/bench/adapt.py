@@ -23,7 +23,7 @@ from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
-from tide_cli.bench.engines import Appliance, state_folder
+from tide_cli.bench.engines import Appliance, room_for, state_folder
 from tide_cli.bench.figures import seconds_of, whole
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
@@ -63,7 +63,8 @@ class _Adapt:
         self._environment = environment
         self._script = Script.of(options)
         at_once = max(options.concurrency, *options.measure_at)
-        common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
+        common = {"speculation": "on", **dict(options.settings)}
+        common["max_running_requests"] = room_for(at_once, common)
         self._arms = Arms(folder, short_cycles(**common), interrupts)
         self._results = open_results(folder, options, self._arms.effective(), self._script.digest())
         try:
@@ -241,7 +242,7 @@ class _Adapt:
         self._progress.say(f"starting {len(names)} engine{'s' if len(names) > 1 else ''}")
         with self._arms.standing({name: OWN_SETTINGS[name] for name in names}) as arms:
             for appliance in arms.values():
-                warm_up(appliance, next(iter(self._script.measured.values()))[0])
+                warm_up(appliance)
             yield arms
 
     def _send(
@@ -251,13 +252,14 @@ class _Adapt:
             self._done += 1
             self._progress.tick(self._done, self._total)
 
-        return send(appliance, requests, concurrency, captured=captured, on_answer=answered)
+        return send(appliance, requests, concurrency, captured=captured, on_answer=answered, all_may_fail=True)
 
     def _report(self) -> dict[str, Any]:
         options = self._options
         kinds = ("general_pass", "static", "pass", "final", "measured", "finished")
+        asked = {"prompts_sha256": self._script.digest(), "settings": self._arms.effective()}
         figures = adapt_figures(
-            options.to_json(),
+            options.to_json() | asked,
             [phase.name for phase in self._script.phases],
             options.arms,
             {kind: self._of(kind) for kind in kinds},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.client import Answer, send_all
-from tide_cli.bench.engines import Appliance, bench_settings, running
+from tide_cli.bench.engines import Appliance, bench_settings, room_for, running, settings_in_force, with_defaults
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.requests import Request
@@ -22,31 +21,31 @@ from tide_cli.hardware.cores import format_cores
 from tide_cli.settings import Settings
 from tide_cli.supervisor.appliance import check_settings
 from tide_cli.supervisor.control_client import ask
+from tide_cli.telemetry.totals import spool_totals
 
 _SETTLED = 6.0  # seconds without training after which none begins any more: the spool is looked at every 2 s
-_WARM_UP_TOKENS = 16
+# short, so that it is answered whatever the requests are that will be measured
+_WARM_UP = Request(({"role": "user", "content": "What is a tide?"},), max_tokens=16)
 # what belongs to one life of an appliance, or to one place
 _NOT_COPIED = ("run", "logs", "tmp", "lock", "*.sock")
-# settings that no figure depends on
-_NO_MATTER = {
-    *("state_dir", "cache_dir", "host", "port", "metrics_port", "on_event"),
-    *("start_timeout", "hang_timeout", "train_hang_timeout", "stop_timeout", "restart_limit"),
-}
 
 
 class Arms:
     """Appliances below one folder, by name. On a CPU several may run at once: an engine without work sleeps."""
 
-    def __init__(self, folder: Path, common: Mapping[str, Any], interrupts: Interrupts) -> None:
-        """common: settings of every arm. Raises UsageError for settings that cannot be, or a machine with GPUs in use:
-        there two engines would not share what one of them has taken."""
+    def __init__(
+        self, folder: Path, common: Mapping[str, Any], interrupts: Interrupts, *, together: bool = True
+    ) -> None:
+        """common: settings of every arm; together: several will stand at once. Raises UsageError for settings that
+        cannot be, and where several would stand on GPUs: there two engines do not share what one of them has taken."""
         self._folder, self._common, self._interrupts = folder, dict(common), interrupts
         plan = check_settings(bench_settings(folder / "plan", **self._common)).plan
-        if plan.serve.device != "cpu":
+        self.on_cpu = plan.serve.device == "cpu"
+        if together and not self.on_cpu:
             raise UsageError(
                 "the arms cannot stand side by side on GPUs",
                 why="each engine takes all the memory that its plan gives it",
-                remedy="pass --gpus cpu",
+                remedy="set TIDE_GPUS=cpu: the CPU holds them all",
             )
         # an engine has the same cores whether a trainer stands beside it or not
         self._common["serve_cores"] = format_cores(plan.serve.cores)
@@ -59,7 +58,7 @@ class Arms:
 
     def effective(self) -> dict[str, Any]:
         """The settings in force for every arm that figures may depend on, TIDE_* and the settings file included."""
-        return self.settings("plan").model_dump(mode="json", exclude=_NO_MATTER)
+        return settings_in_force(self._common)
 
     @contextmanager
     def standing(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Appliance]]:
@@ -92,14 +91,14 @@ class Arms:
 
 
 def short_cycles(**more: Any) -> dict[str, Any]:
-    """Settings that let an arm learn within minutes, each overruled by its TIDE_* in the environment; and `more`."""
+    """Settings that let an arm learn within minutes, unless the user has set them otherwise; and `more`. UsageError."""
     chosen = {
         "cycle_tokens": 3000,
         "cycle_seconds": 60.0,
         "held_out_share": 0.25,  # so that the first gate finds enough samples
         "gate_samples": 32,
     }
-    return {name: value for name, value in chosen.items() if f"TIDE_{name.upper()}" not in os.environ} | more
+    return with_defaults(chosen, more)
 
 
 def send(
@@ -109,8 +108,12 @@ def send(
     *,
     captured: bool,
     on_answer: Callable[[Answer], None] | None = None,
+    all_may_fail: bool = False,
 ) -> list[Answer]:
-    """Answers in the order of the requests. TideError where not one was answered."""
+    """Answers in the order of the requests. TideError where not one was answered.
+
+    all_may_fail: it may be that none can be; TideError only where the engine does not answer anything else either.
+    """
     answers = asyncio.run(
         send_all(
             appliance.url,
@@ -123,31 +126,68 @@ def send(
     )
     if all(answer.error for answer in answers):
         appliance.watch(_ready)  # an engine that has ended says why
+        if all_may_fail:
+            warm_up(appliance)
+            return answers
         raise TideError("not one request was answered", why=answers[0].error)
     return answers
 
 
+class WarmEngines:
+    """Engines by name, each warm when it is asked for: all at once on a CPU, where one without work sleeps.
+
+    On GPUs only one stands at a time: where another one is asked for, it is ended before.
+    """
+
+    def __init__(self, arms: Arms, wanted: Mapping[str, Mapping[str, Any]], progress: Progress) -> None:
+        self._arms, self._wanted, self._progress = arms, wanted, progress
+        self._standing: dict[str, Appliance] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> WarmEngines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __getitem__(self, name: str) -> Appliance:
+        """Raises TideError where it does not come up, and KeyboardInterrupt for a signal."""
+        if name not in self._standing:
+            self._standing = {}
+            self._stack.close()
+            together = dict(self._wanted) if self._arms.on_cpu else {name: self._wanted[name]}
+            self._progress.say("starting an engine" if len(together) == 1 else f"starting {len(together)} engines")
+            started = self._stack.enter_context(self._arms.standing(together))
+            for appliance in started.values():
+                warm_up(appliance)
+            self._standing = started
+        return self._standing[name]
+
+    def stored(self, name: str) -> dict[str, int]:
+        """The counters of an engine's spool, whether it stands or not."""
+        return spool_totals(self._arms.settings(name).paths.spool)
+
+
 @contextmanager
 def warm_engines(
-    wanted: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any], first: Request, at_once: int, progress: Progress
-) -> Iterator[dict[str, Appliance]]:
-    """Engines that can be measured, by name, beside which nothing is trained; nothing is left of them afterwards.
+    wanted: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any], at_once: int, progress: Progress
+) -> Iterator[WarmEngines]:
+    """Engines that can be measured, beside which nothing is trained; nothing is left of them afterwards.
 
-    wanted, common: settings of each and of all; first: the request they are warmed up with; at_once: requests that will
-    run side by side. Raises TideError or UsageError.
+    wanted, common: settings of each and of all; at_once: requests that will run side by side. Raises TideError or
+    UsageError.
     """
     with Interrupts() as interrupts, scratch_folder() as folder:
-        arms = Arms(folder, {"training": False, **common, "max_running_requests": max(8, at_once)}, interrupts)
-        progress.say("starting an engine" if len(wanted) == 1 else f"starting {len(wanted)} engines")
-        with arms.standing(wanted) as appliances:
-            for appliance in appliances.values():
-                warm_up(appliance, first)
-            yield appliances
+        settings = {"training": False, **common, "max_running_requests": room_for(at_once, common)}
+        arms = Arms(folder, settings, interrupts, together=False)
+        with WarmEngines(arms, wanted, progress) as engines:
+            _ = engines[next(iter(wanted))]  # before anything is timed
+            yield engines
 
 
-def warm_up(appliance: Appliance, request: Request) -> None:
-    """One short answer that is not measured: the first one of an engine's life is slow."""
-    send(appliance, [Request(request.messages, _WARM_UP_TOKENS)], 1, captured=False)
+def warm_up(appliance: Appliance) -> None:
+    """One short answer that is not measured: the first one of an engine's life is slow. TideError without one."""
+    send(appliance, [_WARM_UP], 1, captured=False)
 
 
 def pause(appliance: Appliance, paused: bool) -> None:

@@ -36,7 +36,7 @@ class CaptureBench:
         rounds: list[dict[str, list[Answer]]] = []
         wanted = {ON: {"capture": True}, OFF: {"capture": False}}
         common = {"speculation": "on", **self.settings}
-        with warm_engines(wanted, common, self.requests[0], self.concurrency, progress) as appliances:
+        with warm_engines(wanted, common, self.concurrency, progress) as appliances:
 
             def turn(name: str) -> list[Answer]:
                 appliances[name].flush_cache()
@@ -48,7 +48,7 @@ class CaptureBench:
                 rates = {name: pass_figures(answers)["output_tok_s"] for name, answers in results.items()}
                 progress.say(f"  round {len(rounds)} of {self.rounds}: {rates[ON]:.1f} and {rates[OFF]:.1f} tok/s")
                 progress.tick(len(rounds), self.rounds)
-            stored = appliances[ON].status()["spool"]
+            stored = appliances.stored(ON)
         return capture_figures(rounds) | {
             "concurrency": self.concurrency,
             "stored_tokens": stored.get("tokens", 0),

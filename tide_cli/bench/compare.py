@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.guards import Finding, Guard, finding
+from tide_cli.bench.matrix_figures import BEST_OF
 from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import json_object
 
-# what makes two measurements comparable, and where it stands in a report; the first of two names that is there
-_CONDITIONS = (
-    ("target", "target"),
-    ("target revision", "target_revision"),
-    ("workload", "workload.sha256"),
-    ("domains", "workload.domains"),
-    ("loads", "loads"),
-    ("rounds", "rounds"),
-    ("requests of a pass", "requests"),
-    ("seed", "seed"),
-    ("order", "order"),
-    ("dtype", "settings.dtype"),
-    ("speculation", "settings.speculation"),
-    *(
-        (f"draft of {mode}", f"drafts.{mode}.sha256", f"drafts.{mode}.draft")
-        for mode in ("static", "adapted", "policy")
-    ),
-    ("temperature", "temperature"),
-    ("longest answer", "max_tokens"),
-    ("processor", "cpu"),
-    ("cores", "cores"),
-    ("GPUs", "gpus"),
-    ("TIDE", "tide"),
-    ("versions", "packages"),
-)
+_AGAINST = " against "
 _LABELS = (
     "name",
     "visit",
@@ -47,11 +25,11 @@ _LABELS = (
     "to",
 )  # what tells entries of a list apart
 _SKIPPED = {  # conditions, what the cells say too, and what led to the figures
-    *("environment", "plan", "options", "guards", "concurrency", "rate", "rounds", "requests", "rounds_by_steps"),
-    *("intervals", "spread", "by_domain", "by_prompt_tokens", "by_output_tokens", "ratios"),
+    *("environment", "plan", "options", "conditions", "guards", "concurrency", "rate", "rounds", "requests"),
+    *("rounds_by_steps", "intervals", "spread", "by_domain", "by_prompt_tokens", "by_output_tokens"),
     *("series", "events", "final", "version"),
 }
-_UNSAID = ("cells", "arms", "live")  # names whose entries' own say enough
+_UNSAID = ("cells", "ratios", "arms", "live")  # names whose entries' own say enough
 
 
 @dataclass(frozen=True)
@@ -67,8 +45,15 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """After / before; None by zero, and without the second figure."""
-        return self.after / self.before if self.before and self.after is not None else None
+        """After / before: 1 for two zeros, infinite where only the first one is zero; None without the second figure.
+
+        A guard that allows twice as many errors allows none where there were none.
+        """
+        if self.after is None:
+            return None
+        if self.before:
+            return self.after / self.before
+        return 1.0 if not self.after else math.copysign(math.inf, self.after)
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
@@ -77,8 +62,12 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
     UsageError for a report with two figures of one name at one place.
     """
     old, new = _figures(before), _figures(after)
+
+    def failed(place: str) -> float:
+        return new.get((place, "errors")) or 0
+
     return [
-        Difference(where, figure, value, new.get((where, figure)), new.get((where, "errors")) or 0)
+        Difference(where, figure, value, new.get((where, figure)), sum(map(failed, {where, *_compared(where)})))
         for (where, figure), value in old.items()
     ]
 
@@ -114,21 +103,8 @@ def judge_differences(guards: Sequence[Guard], differences: Sequence[Difference]
 
 
 def _speaks_of(guard: Guard, one: Difference) -> bool:
-    return guard.mode is None or guard.mode in one.where.split()
-
-
-def changed_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What was not the same in both, in words."""
-    reports = (before, after)
-    pairs = [(words, *(_find(report, names) for report in reports)) for words, *names in _CONDITIONS]
-    old, new = (_by_mode(report) for report in reports)
-    pairs += [
-        (f"{name} of {mode}", old[mode].get(name), new[mode].get(name))
-        for mode in old
-        if mode in new
-        for name in old[mode] | new[mode]
-    ]
-    return [f"{words}: {_brief(a)} before, {_brief(b)} after" for words, a, b in pairs if a != b]
+    """A ratio of two modes is the first one's."""
+    return guard.mode is None or guard.mode in one.where.partition(_AGAINST)[0].split()
 
 
 def _figures(report: Mapping[str, Any]) -> dict[tuple[str, str], float]:
@@ -146,7 +122,7 @@ def _figures(report: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
     if isinstance(value, list):
-        for entry in value:
+        for entry in _one_way(value):
             if isinstance(entry, dict):
                 figures = {name: inner for name, inner in entry.items() if name not in _LABELS}
                 yield from _walk(figures, _joined(where, _label(entry)))
@@ -154,12 +130,34 @@ def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
     for name, inner in value.items():
         if name in _SKIPPED or isinstance(inner, bool) or inner is None:
             continue
+        if name == "errors" and isinstance(inner, dict):
+            continue  # of a ratio: the cells say them
         if isinstance(inner, int | float):
             yield (where, name), float(inner)
         elif isinstance(inner, dict) and isinstance(inner.get("median"), int | float):
-            yield (where, f"{name} ratio"), float(inner["median"])
+            yield (where, f"{name}_ratio"), float(inner["median"])
         elif isinstance(inner, dict | list):
             yield from _walk(inner, where if name in _UNSAID else _joined(where, name))
+
+
+def _one_way(entries: Iterable[Any]) -> Iterator[Any]:
+    """Without the ratios that turn an earlier one round."""
+    seen: set[tuple[str, ...]] = set()
+    for entry in entries:
+        if not isinstance(entry, dict) or "to" not in entry:
+            yield entry
+            continue
+        mode, to, *load = (str(entry.get(name)) for name in ("mode", "to", "concurrency", "rate"))
+        if (to, mode, *load) not in seen:
+            yield entry
+        seen.add((mode, to, *load))
+
+
+def _compared(where: str) -> list[str]:
+    """The cells that a ratio of modes is of; none for another place."""
+    cell, against, to = where.partition(_AGAINST)
+    load = cell.partition(" at ")[2]
+    return [cell, *(f"{mode} at {load}" for mode in (BEST_OF if to == "best" else (to,)))] if against else []
 
 
 def _joined(*names: str) -> str:
@@ -168,29 +166,5 @@ def _joined(*names: str) -> str:
 
 def _label(entry: Mapping[str, Any]) -> str:
     if "where" in entry:
-        return f"{entry['where']} against {entry['to']}" if "to" in entry else str(entry["where"])
+        return f"{entry['where']}{_AGAINST}{entry['to']}" if "to" in entry else str(entry["where"])
     return " ".join(f"{name} {entry[name]}" for name in _LABELS if name in entry)
-
-
-def _by_mode(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """mode -> its settings; empty for a report that has none by mode."""
-    found = _find(report, ["settings"]) or {}
-    return {mode: settings for mode, settings in found.items() if isinstance(settings, dict)}
-
-
-def _find(report: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The first value of these dotted names, looked for in the environment and in the plans of the measurements."""
-    plans = [part.get("plan") or part.get("options") for part in report.values() if isinstance(part, dict)]
-    for name in names:
-        for place in (report.get("environment", {}), *plans):
-            value: Any = place
-            for part in name.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            if value is not None:
-                return value
-    return None
-
-
-def _brief(value: Any) -> str:
-    text = "nothing" if value in (None, [], {}) else str(value)
-    return text if len(text) <= 60 else text[:57] + "…"

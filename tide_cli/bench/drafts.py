@@ -18,8 +18,9 @@ from tide_cli.supervisor.journal import read_served
 def choose_drafts(paths: Paths, static: str | None, adapted: str | None) -> dict[str, dict[str, Any]]:
     """{mode: {draft, sha256}} of static, and of adapted and policy where there is an adapted draft.
 
-    static, adapted: a version such as v0003 of the state folder, a folder or a hub id; None: its first version, and the
-    one that is or was served there, else the newest. draft is None where the target's own, or a fresh one, is meant.
+    static, adapted: a version such as v0003 of the state folder, a folder or a hub id; None: the one that all others
+    there come from, and the one that is or was served there, else the newest. draft is None where the target's own, or
+    a fresh one, is meant. static is left out where the others' origin was removed: the oldest of them is adapted, too.
     Raises UsageError or TideError for a version that is not there.
     """
     for flag, wanted in (("--static", static), ("--adapted", adapted)):
@@ -28,24 +29,35 @@ def choose_drafts(paths: Paths, static: str | None, adapted: str | None) -> dict
     store = DraftStore(paths.drafts)
     versions = store.versions()
     served = read_served(paths.database)
-    if versions:
+    origin: int | None = None
+    if versions and None in (static, adapted):
+        origin = versions[0] if store.manifest(versions[0]).parent is None else None
         newest = served if served in versions else versions[-1]
-        static = static or version_name(versions[0])
-        if adapted is None and newest != versions[0]:
+        if adapted is None and newest != origin:
             adapted = version_name(newest)
-    found = {"static": _described(store, static)}
+        if static is None and origin is not None:
+            static = version_name(origin)
+    known = static is not None or not versions
+    found = {"static": _described(store, static)} if known else {}
     if adapted is not None:
         found |= dict.fromkeys(("adapted", "policy"), _described(store, adapted))
     return found
 
 
-def default_modes(drafts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
-    """Plain decoding and whatever there is a draft for."""
-    return "plain", *drafts
+def check_modes(
+    chosen: Sequence[str] | None, known: Sequence[str], drafts: dict[str, dict[str, Any]], state: Path
+) -> tuple[str, ...]:
+    """The modes to measure: `chosen`, None: plain decoding and whatever there is a draft for.
 
-
-def check_modes(modes: Sequence[str], known: Sequence[str], drafts: dict[str, dict[str, Any]], state: Path) -> None:
-    """Raises UsageError for a mode that is none, that is named twice, or that has no draft."""
+    Raises UsageError for a mode that is none, that is named twice, or that has no draft.
+    """
+    modes = tuple(chosen or ("plain", *drafts))
+    if "static" not in drafts and "static" in (chosen or ("static",)):
+        raise UsageError(
+            "the draft from before any adaptation is not known",
+            why=f"it is no longer in {state / 'drafts'}",
+            remedy="name one with --static, or leave it out with --modes plain,adapted,policy",
+        )
     for mode in modes:
         if mode not in known:
             raise UsageError(f"--modes: there is no mode {mode!r}", remedy=f"there are {', '.join(known)}")
@@ -57,6 +69,7 @@ def check_modes(modes: Sequence[str], known: Sequence[str], drafts: dict[str, di
             )
     if len(set(modes)) < len(modes):
         raise UsageError(f"--modes {','.join(modes)} names one twice")
+    return modes
 
 
 def _described(store: DraftStore, wanted: str | None) -> dict[str, Any]:

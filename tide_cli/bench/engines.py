@@ -6,7 +6,7 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.scratch import scratch_folder
 from tide_cli.engine.client import EngineClient
 from tide_cli.errors import NotRunningError, TideError, UsageError
-from tide_cli.settings import Settings, load_settings
+from tide_cli.settings import Settings, load_with_origins
 from tide_cli.supervisor.appliance import outcome_error, read_outcome
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.detach import start_detached
@@ -34,17 +34,46 @@ _LONGEST_SILENCE = 120.0  # seconds a living supervisor may leave unanswered
 _MARGIN = 30.0  # seconds beyond the children's own bound until the supervisor is killed
 _SPOOL_SIZE = 512 * 2**20  # bytes; a measurement stores little, and takes the whole size at once
 _RESERVOIR_SIZE = 256 * 2**20  # bytes; an eighth of so small a ring would keep less than an appliance does
+# settings that no figure depends on
+_NO_MATTER = {
+    *("state_dir", "cache_dir", "host", "port", "metrics_port", "on_event"),
+    *("start_timeout", "hang_timeout", "train_hang_timeout", "stop_timeout", "restart_limit"),
+}
 
 
 def bench_settings(folder: Path, config: Path | None = None, **chosen: Any) -> Settings:
     """The user's own settings with `chosen` on top, on the state folder `folder` and a free port of the loopback.
 
-    config: the settings file, None for the default one. Raises UsageError.
+    The port for metrics and the command for events are left to the user's own appliance. config: the settings file,
+    None for the default one. Raises UsageError.
     """
     fixed = {"state_dir": folder, "host": HOST, "port": free_port()}
-    settings = load_settings({"spool_size": _SPOOL_SIZE} | chosen | fixed, config)
-    kept = _RESERVOIR_SIZE if settings.reservoir_size is None else settings.reservoir_size
-    return settings.model_copy(update={"reservoir_size": kept})
+    settings, origins = load_with_origins(chosen | fixed, config)
+    changed: dict[str, Any] = {"metrics_port": None, "on_event": None}
+    if origins["spool_size"] == "default":
+        kept = _RESERVOIR_SIZE if settings.reservoir_size is None else settings.reservoir_size
+        changed |= {"spool_size": _SPOOL_SIZE, "reservoir_size": kept}
+    return settings.model_copy(update=changed)
+
+
+def settings_in_force(chosen: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """The settings that figures may depend on, as JSON has them: `chosen`, TIDE_*, the settings file. UsageError."""
+    return bench_settings(Path("bench"), **chosen).model_dump(mode="json", exclude={*_NO_MATTER, *without})
+
+
+def with_defaults(defaults: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in `chosen`, None for what is not, and those of `defaults` that the user has set nowhere else.
+
+    Else: with TIDE_* or in the settings file. Raises UsageError.
+    """
+    origins = load_with_origins(dict(chosen))[1]
+    unset = {name: value for name, value in defaults.items() if origins[name] == "default"}
+    return unset | {name: value for name, value in chosen.items() if value is not None}
+
+
+def room_for(at_once: int, chosen: Mapping[str, Any]) -> int:
+    """max_running_requests as the user has it with the settings in `chosen`, and at least `at_once`. UsageError."""
+    return max(load_with_origins(dict(chosen))[0].max_running_requests, at_once)
 
 
 def free_port() -> int:

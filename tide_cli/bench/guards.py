@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,6 +77,8 @@ class Finding:
 
     def words(self) -> str:
         value = "there is no such figure" if self.value is None else f"{self.value:.3g}"
+        if self.value is not None and math.isinf(self.value):
+            value = "it was 0 before"
         verdict = "met" if self.met else "not met"
         return f"{self.guard} is {verdict} by {self.where}: {value}" + (f", and {self.failed}" if self.failed else "")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.drafts import check_modes, choose_drafts, default_modes
+from tide_cli.bench.drafts import check_modes, choose_drafts
 from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.matrix import MODES, Load, MatrixPlan
 from tide_cli.bench.requests import Request, domain_files, draw, read_requests
@@ -46,8 +46,7 @@ def make_plan(
     for the default one. Raises UsageError or TideError.
     """
     drafts = choose_drafts(settings.paths, static, adapted)
-    chosen = tuple(modes or default_modes(drafts))
-    check_modes(chosen, MODES, drafts, settings.paths.state)
+    chosen = check_modes(modes, MODES, drafts, settings.paths.state)
     plan = MatrixPlan(
         target=settings.target,
         target_revision=_revision(settings),

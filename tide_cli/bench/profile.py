@@ -41,7 +41,7 @@ class ProfileBench:
         """`profile_figures`. Nothing is left behind. Raises TideError or UsageError."""
         measured: dict[int, list[Passes]] = {batch: [] for batch in self.batches}
         common = {"capture": False, "speculation": "auto", **self.settings}
-        with warm_engines({"engine": {}}, common, self.requests[0], max(self.batches), progress) as appliances:
+        with warm_engines({"engine": {}}, common, max(self.batches), progress) as appliances:
             appliance = appliances["engine"]
             progress.say("measuring round times")
             profile = appliance.engine.measure()

@@ -58,7 +58,7 @@ class SwapBench:
         rounds: list[dict[str, SwapPass]] = []
         streams = len(self.requests)
         common = {"speculation": "on", "capture": False, **self.settings}
-        with warm_engines({"engine": {}}, common, self.requests[0], streams, progress) as appliances:
+        with warm_engines({"engine": {}}, common, streams, progress) as appliances:
             appliance = appliances["engine"]
             versions = _two_drafts(DraftStore(appliance.settings.paths.drafts))
 

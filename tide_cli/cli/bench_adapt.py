@@ -11,7 +11,8 @@ from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import MOST_REQUESTS, Guards, Page, numbers, verdict
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
-from tide_cli.cli.where import Json, path_option
+from tide_cli.cli.setting_options import Draft, Dtype, Target
+from tide_cli.cli.where import Json, path_option, settings_for
 from tide_cli.errors import UsageError
 
 
@@ -57,17 +58,26 @@ def adapt(
         bool,
         typer.Option("--with-policy", help="A further arm that learns and serves with --speculation auto."),
     ] = False,
-    target: Annotated[
-        str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")
-    ] = "smollm2-135m",
-    draft: Annotated[
-        str | None, typer.Option("--draft", help="EAGLE3 draft to begin with.", show_default="the target's own")
-    ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")] = "auto",
+    target: Target = None,
+    draft: Draft = None,
+    dtype: Dtype = None,
     speculation: Annotated[
-        str, typer.Option("--speculation", help="on, auto or a number of draft steps, as in `tide up`.")
-    ] = "on",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the prompts' order and of the training.")] = 0,
+        str | None,
+        typer.Option(
+            "--speculation",
+            help="on, auto or a number of draft steps, as in `tide up`.",
+            show_default="that of the settings, else on",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Of the prompts' order and of the training.",
+            show_default="that of the settings",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         path_option(
@@ -83,14 +93,15 @@ def adapt(
     """Shifting traffic: a draft that learns, one that does not.
 
     A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
-    prompts that were never traffic. Settings of the arms come from TIDE_* as for `tide up`. With the embedded target on
-    two cores count on half an hour for four domains.
+    prompts that were never traffic. Settings of the arms come from TIDE_* and the settings file as for `tide up`. With
+    the embedded target on two cores count on half an hour for four domains.
     """
     from dataclasses import asdict
 
     from tide_cli.bench.adapt import run_adapt
     from tide_cli.bench.adapt_guards import check_adapt_guards, judge_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
+    from tide_cli.bench.engines import with_defaults
     from tide_cli.bench.guards import parse_guard
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
@@ -104,11 +115,14 @@ def adapt(
     names = ordered or named
     if not names:
         raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
-    if speculation == "off":
-        raise UsageError("--speculation off leaves nothing to adapt")
-    if with_policy and speculation == "auto":
-        raise UsageError("--with-policy adds nothing", why="with --speculation auto every arm goes by the policy")
-    settings: dict[str, Any] = {"target": target, "dtype": dtype, "speculation": speculation, "seed": seed}
+    chosen = {"target": target, "draft": draft, "dtype": dtype, "speculation": speculation, "seed": seed}
+    in_force = settings_for(None, None, **with_defaults({"speculation": "on"}, chosen))
+    if in_force.speculation == "off":
+        raise UsageError("speculation off leaves nothing to adapt", remedy="pass --speculation on")
+    if with_policy and in_force.speculation == "auto":
+        raise UsageError("--with-policy adds nothing", why="with speculation auto every arm goes by the policy")
+    # also where no flag names them: what an interrupted run goes on with
+    settings = {name: getattr(in_force, name) for name in ("target", "dtype", "speculation", "seed")}
     options = AdaptOptions(
         workload=workload.absolute(),
         order=names,
@@ -125,7 +139,7 @@ def adapt(
         plain=plain,
         without_pool=without_pool,
         with_policy=with_policy,
-        seed=seed,
+        seed=in_force.seed,
         settings=tuple((settings | ({"draft": draft} if draft else {})).items()),
     )
     check_adapt_guards(guards, options)

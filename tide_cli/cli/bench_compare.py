@@ -24,12 +24,14 @@ def compare(
 ) -> int:
     """Two reports of one bench side by side.
 
-    Every figure of A beside that of B, and what was not the same. A guard with x bounds B / A, one without bounds B:
-    'tok_s>=0.98x', 'errors<=0'. It is not met where B lacks the figure.
+    Every figure of A beside that of B, the ratios of two modes among them, and what was not the same. Domains, bands
+    and intervals within a cell are left out. A guard with x bounds B / A, one without bounds B: 'tok_s>=0.98x',
+    'errors<=0'. It is not met where B lacks the figure.
     """
     from dataclasses import asdict
 
-    from tide_cli.bench.compare import changed_conditions, compare, judge_differences, read_report
+    from tide_cli.bench.compare import compare, judge_differences, read_report
+    from tide_cli.bench.conditions import changed_conditions
     from tide_cli.bench.guards import parse_guard
 
     guards = [parse_guard(text) for text in guard or ()]

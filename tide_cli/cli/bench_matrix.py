@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def matrix(
     ] = None,
     static: Annotated[
         str | None,
-        typer.Option("--static", metavar="DRAFT", help="Version, folder or hub id.", show_default="the first version"),
+        typer.Option("--static", metavar="DRAFT", help="Version, folder or hub id.", show_default="the first one"),
     ] = None,
     adapted: Annotated[
         str | None,
@@ -130,12 +131,10 @@ def matrix(
         )
         check_guards(guards, plan.modes, GUARDED, COMPARED)
         environment = take_environment()
-        name = f"matrix-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
-        kept = Results.begin(
-            results or settings.paths.cache / "bench" / name,
-            "matrix",
-            {"plan": plan.to_json(), "environment": environment},
-        )
+        name = f"matrix-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+        path = results or settings.paths.cache / "bench" / name
+        head = {"plan": plan.to_json(), "environment": environment}
+        kept = Results.begin(path, "matrix", head if results else head | {"temporary": str(path)})
         warning = busy_warning(environment)
         if is_locked(settings.paths.lock):
             warning = f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"
@@ -144,19 +143,23 @@ def matrix(
         warning = None
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
-    temporary = results is None and resume is None
     with kept:
-        _measure(plan, requests_of(plan), kept, config, warning, temporary=temporary)
+        _measure(plan, requests_of(plan), kept, config, warning, temporary=results is None and resume is None)
         report = _report(plan, kept, guards)
         _show(report, kept, json)
         if html is not None:
             _write(html, report, kept)
-        if temporary:
+        if _is_temporary(kept):
             kept.path.unlink()
     for sentence in failures(report["matrix"]):
         complain([sentence])
     code = verdict(report["matrix"]["guards"])
     return int(ExitCode.FAILED) if unanswered(report["matrix"]) else code
+
+
+def _is_temporary(kept: Results) -> bool:
+    """Whether a command made the file for itself, and nobody has taken it elsewhere since."""
+    return kept.head.get("temporary") == str(kept.path.absolute())
 
 
 def _check_alone(context: typer.Context) -> None:

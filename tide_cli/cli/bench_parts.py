@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +11,10 @@ from tide_cli.cli.bench import bench_app
 from tide_cli.cli.load_options import MOST_REQUESTS, numbers
 from tide_cli.cli.output import complain, print_json, print_table, words_of
 from tide_cli.cli.progress import narrated
+from tide_cli.cli.setting_options import Draft, Dtype, Target
 from tide_cli.cli.where import Json, path_option
 from tide_cli.printable import many, size_words
 
-Target = Annotated[str, typer.Option("--target", help="Known target, checkpoint folder or hub id.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="Precision of the target: auto, float32, bfloat16.")]
 Workload = Annotated[
     Path | None,
     path_option("--workload", "Prompts: JSONL with OpenAI `messages`, or a folder.", "PATH", "generated"),
@@ -33,8 +31,8 @@ def capture(
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
     rounds: Rounds = 5,
     max_tokens: MaxTokens = 64,
-    target: Target = "smollm2-135m",
-    dtype: Dtype = "auto",
+    target: Target = None,
+    dtype: Dtype = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -47,7 +45,7 @@ def capture(
 
     wanted = load_requests(workload, requests, max_tokens, seed)
     bench = CaptureBench(wanted, concurrency, rounds, {"target": target, "dtype": dtype})
-    found = _measured("capture", bench.run, json)
+    found = _measured("capture", bench, json, workload=workload, seed=seed)
     if found is None:
         return
     names = ("output_tok_s", "itl_p50_ms", "itl_p95_ms", "ttft_p50_ms", "acceptance_length")
@@ -70,8 +68,11 @@ def swap(
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two swaps.")] = 1.5,
     rounds: Rounds = 3,
     max_tokens: MaxTokens = 192,
-    target: Target = "smollm2-135m",
-    dtype: Dtype = "float32",
+    target: Target = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="auto, float32 or bfloat16.", show_default="that of the settings, else float32"),
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -80,11 +81,14 @@ def swap(
     Failures, changed texts, added pauses. Texts are compared with those of the same requests without swaps, which asks
     for float32 on a CPU.
     """
+    from tide_cli.bench.engines import with_defaults
     from tide_cli.bench.load import load_requests
     from tide_cli.bench.swap import SwapBench
 
     wanted = load_requests(workload, streams, max_tokens, seed)
-    found = _measured("swap", SwapBench(wanted, rounds, every, {"target": target, "dtype": dtype}).run, json)
+    settings = with_defaults({"dtype": "float32"}, {"target": target, "dtype": dtype})
+    bench = SwapBench(wanted, rounds, every, settings)
+    found = _measured("swap", bench, json, workload=workload, seed=seed)
     if found is None:
         return
     rows = (
@@ -109,7 +113,7 @@ def train(
     count: Annotated[int, typer.Option("--count", min=4, max=10000, help="Made-up samples.")] = 32,
     rounds: Rounds = 3,
     passes: Annotated[int, typer.Option("--passes", min=2, max=1000, help="Passes over all samples, each round.")] = 2,
-    target: Target = "smollm2-135m",
+    target: Target = None,
     json: Json = False,
 ) -> None:
     """The trainer beside SpecForge's own command line.
@@ -120,7 +124,7 @@ def train(
     """
     from tide_cli.bench.train import TrainBench
 
-    found = _measured("train", TrainBench(rounds, passes, count, samples, {"target": target}).run, json)
+    found = _measured("train", TrainBench(rounds, passes, count, samples, {"target": target}), json)
     if found is None:
         return
     rows = (
@@ -173,11 +177,9 @@ def profile(
     ] = "1,2,4,8",
     rounds: Rounds = 3,
     max_tokens: MaxTokens = 64,
-    draft: Annotated[
-        str | None, typer.Option("--draft", help="EAGLE3 draft to measure with.", show_default="the target's own")
-    ] = None,
-    target: Target = "smollm2-135m",
-    dtype: Dtype = "auto",
+    draft: Draft = None,
+    target: Target = None,
+    dtype: Dtype = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -192,7 +194,7 @@ def profile(
     sizes = [int(size) for size in numbers(batches, "--batches", whole=True)]
     wanted = load_requests(workload, max(sizes), max_tokens, seed)
     settings = {"target": target, "dtype": dtype, "draft": draft}
-    found = _measured("profile", ProfileBench(wanted, sizes, rounds, settings).run, json)
+    found = _measured("profile", ProfileBench(wanted, sizes, rounds, settings), json, workload=workload, seed=seed)
     if found is None:
         return
     rows = [
@@ -213,14 +215,19 @@ def profile(
     print(f"error of the magnitude {mean} on average, {most} at most")
 
 
-def _measured(name: str, run: Callable[[Any], dict[str, Any]], json: bool) -> dict[str, Any] | None:
-    """The figures, or None after they were printed as JSON with what they were taken under."""
+def _measured(name: str, bench: Any, json: bool, **asked: Any) -> dict[str, Any] | None:
+    """The figures, or None after they were printed as JSON with what they were taken under.
+
+    asked: what was asked for and cannot be seen from the bench.
+    """
+    from tide_cli.bench.options import options_of
     from tide_cli.bench.report import busy_warning, make_report, take_environment
 
     environment = take_environment()
+    options = options_of(bench, **asked)
     try:
         with narrated(busy_warning(environment)) as progress:
-            found = run(progress)
+            found = bench.run(progress) | {"options": options}
     except KeyboardInterrupt:
         complain(["interrupted: nothing is left behind"])
         raise

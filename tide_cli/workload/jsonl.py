@@ -1,6 +1,8 @@
 """A workload of the user's own: one JSON object a line, with `messages` as in an OpenAI chat request.
 
-`domain` is optional and only used to report on kinds of prompts apart. Other keys are ignored.
+`domain` is optional and only used to report on kinds of prompts apart. Other keys are ignored. Contents in parts are
+joined as SGLang joins them. What a chat with tools is made of is refused: the prompt would be another without the
+definitions of the tools and the calls.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tide_cli.printable import many
 from tide_cli.workload.prompt import Prompt, Workload
 
 _TAKES = "a workload is a JSONL file with OpenAI `messages`"
-_ROLES = ("system", "user", "assistant")
+_ROLES = ("system", "developer", "user", "assistant")
 _FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
 
 
@@ -94,8 +96,23 @@ def _messages(messages: list[Any]) -> Iterator[tuple[str, str]]:
         if not isinstance(message, dict):
             raise ValueError(f"message {index} is not an object")
         role, content = message.get("role"), message.get("content")
+        if role == "tool" or message.get("tool_calls"):
+            raise ValueError(f"message {index} is of a chat with tools, which cannot be sent again")
         if role not in _ROLES:
             raise ValueError(f"message {index} has the role {role!r}, not one of {', '.join(_ROLES)}")
-        if not isinstance(content, str) or not content.strip():
+        text = _joined(content, index) if isinstance(content, list) else content
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(f"message {index} has no text in `content`")
-        yield role, content
+        yield role, text
+
+
+def _joined(parts: list[Any], index: int) -> str:
+    """The text of a content in parts. ValueError for a part that is none: the prompt would be another without it."""
+    found = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise ValueError(f"message {index} has a part {kind!r} in `content`, not a text")
+        found.append(text)
+    return " ".join(found)
