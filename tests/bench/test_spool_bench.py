@@ -108,7 +108,9 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert list(tmp_path.iterdir()) == []
     report = json.loads(capsys.readouterr().out)
     assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
-    (result,) = report["spool"]
+    (result,) = report["spool"]["by_hidden_size"]
+    for name in ("ingest_mb_s", "memcpy_mb_s", "lmdb_mb_s", "row_bytes", "hidden_size"):
+        assert report["spool"][name] == result[name]
     assert (result["hidden_size"], result["row_bytes"]) == (HIDDEN, 8 * HIDDEN + 12)
     assert result["rounds"] >= 3
     for name in ("ingest_mb_s", "ingest_decode_mb_s", "memcpy_mb_s", "spool_read_mb_s", "memcpy_cpu_s_per_gib"):
@@ -163,7 +165,8 @@ def test_refusals(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     command = ["bench", "spool", "--hidden", HIDDEN, "--size", "8MiB", "--seconds", 300, "--folder", tmp_path]
     with subprocess.Popen(
         [sys.executable, "-m", "tide_cli", *map(str, command)],
@@ -176,7 +179,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         try:
             while not list(tmp_path.glob("*/*/memcpy/file.bin")):
                 assert process.poll() is None, process.stderr.read()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()

@@ -14,7 +14,7 @@ from typing import Any
 from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.figures import pass_figures
-from tide_cli.bench.progress import Progress
+from tide_cli.bench.progress import Passes, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 
@@ -37,17 +37,18 @@ class CaptureBench:
         wanted = {ON: {"capture": True}, OFF: {"capture": False}}
         common = {"speculation": "on", **self.settings}
         with warm_engines(wanted, common, self.requests[0], self.concurrency, progress) as appliances:
+            passes = Passes(progress, 2 * self.rounds)
 
             def turn(name: str) -> list[Answer]:
-                appliances[name].flush_cache()
-                return send(appliances[name], self.requests, self.concurrency, captured=True)
+                appliance, on_answer = appliances[name], passes.begin(len(self.requests))
+                appliance.flush_cache()
+                return send(appliance, self.requests, self.concurrency, captured=True, on_answer=on_answer)
 
             contestants = {name: lambda name=name: turn(name) for name in (ON, OFF)}
             for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
                 rounds.append(results)
                 rates = {name: pass_figures(answers)["output_tok_s"] for name, answers in results.items()}
                 progress.say(f"  round {len(rounds)} of {self.rounds}: {rates[ON]:.1f} and {rates[OFF]:.1f} tok/s")
-                progress.tick(len(rounds), self.rounds)
             stored = appliances[ON].status()["spool"]
         return capture_figures(rounds) | {
             "concurrency": self.concurrency,
