@@ -64,7 +64,9 @@ def test_a_trace_says_when_and_how_long() -> None:
 
 
 def test_domains_are_mixed_evenly_with_the_seed() -> None:
-    requests = [Request(({"role": "user", "content": f"{name} {i}"},), 9, domain=name) for name in "ab" for i in range(9)]
+    requests = [
+        Request(({"role": "user", "content": f"{name} {i}"},), 9, domain=name) for name in "ab" for i in range(9)
+    ]
 
     def texts(**choices: Any) -> list[str]:
         sent, _ = schedule(requests, **CHOICES | {"mixed": True} | choices)

@@ -17,8 +17,8 @@ from typing import Any
 from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance
-from tide_cli.bench.figures import acceptance_length, whole
-from tide_cli.bench.progress import Passes, Progress
+from tide_cli.bench.figures import acceptance_length, reasons, whole
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 from tide_cli.engine.plugin.profile import BATCHES
@@ -32,7 +32,7 @@ Passes = Mapping[str, Sequence[Answer]]
 
 @dataclass(frozen=True)
 class ProfileBench:
-    """requests: as many as the largest of `batches`. settings: of the engine."""
+    """requests: as many as the largest of `batches`, which `check_batches` lets pass. settings: of the engine."""
 
     requests: Sequence[Request]
     batches: Sequence[int]
@@ -41,7 +41,6 @@ class ProfileBench:
 
     def run(self, progress: Progress) -> dict[str, Any]:
         """`profile_figures`. Nothing is left behind. Raises TideError or UsageError."""
-        self.check()
         measured: dict[int, list[Passes]] = {batch: [] for batch in self.batches}
         common = {"capture": False, "speculation": "auto", **self.settings}
         with warm_engines({"engine": {}}, common, self.requests[0], max(self.batches), progress) as appliances:
@@ -50,7 +49,7 @@ class ProfileBench:
             profile = appliance.engine.measure()
             steps = max(row["steps"] for row in profile["rounds"])
             self._check_measured(profile["rounds"], steps)
-            passes = Passes(progress, 2 * self.rounds * len(self.batches))
+            passes = PassTicks(progress, 2 * self.rounds * len(self.batches))
             for batch in self.batches:
                 contestants = {
                     PLAIN: lambda batch=batch: self._pass(appliance, batch, 0, passes),
@@ -60,13 +59,6 @@ class ProfileBench:
                 progress.say(f"  {batch} at a time: done")
             appliance.engine.set_state(tide_steps=_AS_THE_POLICY_SAYS)
         return profile_figures(profile, measured)
-
-    def check(self) -> None:
-        """UsageError for a batch size whose round times no engine is asked for."""
-        unknown = [batch for batch in self.batches if batch not in BATCHES]
-        if unknown:
-            why = f"round times are measured at {_list(BATCHES)} requests"
-            raise UsageError(f"--batches {_list(unknown)} cannot be compared", why=why)
 
     def _check_measured(self, rounds: Sequence[Mapping[str, Any]], steps: int) -> None:
         """TideError where the engine has not measured a batch size, before minutes are spent on it."""
@@ -79,16 +71,24 @@ class ProfileBench:
                 remedy=f"--batches {_list(known)} can be compared" if known else None,
             )
 
-    def _pass(self, appliance: Appliance, batch: int, steps: int, passes: Passes) -> list[Answer]:
+    def _pass(self, appliance: Appliance, batch: int, steps: int, passes: PassTicks) -> list[Answer]:
         appliance.engine.set_state(tide_steps=steps)
         appliance.flush_cache()
         return send(appliance, self.requests[:batch], batch, captured=False, on_answer=passes.begin(batch))
 
 
+def check_batches(batches: Sequence[int]) -> None:
+    """UsageError for a batch size whose round times no engine is asked for."""
+    unknown = [batch for batch in batches if batch not in BATCHES]
+    if unknown:
+        why = f"round times are measured at {_list(BATCHES)} requests"
+        raise UsageError(f"--batches {_list(unknown)} cannot be compared", why=why)
+
+
 def profile_figures(profile: Mapping[str, Any], measured: Mapping[int, Sequence[Passes]]) -> dict[str, Any]:
     """{batches: [{batch, steps, predicted, measured, spread: quartiles of the rounds, error: predicted / measured - 1,
     acceptance_length, round_tokens, round_ms, plain_round_ms}], left_out, mean_error, max_error: of the magnitudes,
-    rounds, requests, errors: of all passes, conditions, profile}.
+    rounds, requests, errors, reasons: of all passes, conditions, profile}.
 
     profile: what the engine's measurement gives. left_out: batch sizes without a figure, because the engine has not
     measured their rounds or their streams did not run side by side. TideError where none is left.
@@ -131,6 +131,7 @@ def profile_figures(profile: Mapping[str, Any], measured: Mapping[int, Sequence[
         "rounds": max(map(len, measured.values())),
         "requests": len(sent),
         "errors": sum(answer.error is not None for answer in sent),
+        "reasons": reasons(sent),
         "conditions": dict(profile["conditions"]),
         "profile": list(profile["rounds"]),
     }

@@ -15,7 +15,7 @@ class Progress:
         """How far it has come, in any unit; may be called often."""
 
 
-class Passes:
+class PassTicks:
     """Tells of each answer of a measurement in passes, of which each counts as much as any other."""
 
     def __init__(self, progress: Progress, total: int) -> None:

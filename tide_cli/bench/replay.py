@@ -66,8 +66,8 @@ def schedule(
 
     count: requests in all, None for as many as the workload or the trace has. The workload begins again when it is
     over; a trace does not: UsageError for more than it has. An answer may be as long as in the trace, no longer than
-    the request says. speed: 2 is twice as fast. seed: of arrivals at a rate, and of the order where it is `mixed`, which
-    is evenly over the domains.
+    the request says. speed: 2 is twice as fast. seed: of arrivals at a rate, and of the order where it is `mixed`,
+    evenly over the domains.
     """
     number = count or len(requests if trace is None else trace)
     if trace is not None and number > len(trace):

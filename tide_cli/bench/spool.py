@@ -42,8 +42,9 @@ class SpoolBench:
     folder: Path | None = None
 
     def run(self, tick: Tick) -> list[dict[str, Any]]:
-        """One object for each hidden size; see `_figures`. Nothing is left behind, also after INT, TERM or HUP, which raise
-        KeyboardInterrupt.
+        """One object for each hidden size; see `_figures`. Nothing is left behind.
+
+        KeyboardInterrupt: after INT, TERM or HUP.
 
         UsageError: a size too small. TideError: no room in the folder.
         """

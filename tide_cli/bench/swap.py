@@ -22,8 +22,8 @@ from typing import Any
 from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance
-from tide_cli.bench.figures import percentile
-from tide_cli.bench.progress import Passes, Progress
+from tide_cli.bench.figures import percentile, reasons
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
@@ -61,7 +61,7 @@ class SwapBench:
         with warm_engines({"engine": {}}, common, self.requests[0], streams, progress) as appliances:
             appliance = appliances["engine"]
             versions = _two_drafts(DraftStore(appliance.settings.paths.drafts))
-            passes = Passes(progress, 2 * self.rounds)
+            passes = PassTicks(progress, 2 * self.rounds)
 
             def answers() -> list[Answer]:
                 return send(appliance, self.requests, streams, captured=False, on_answer=passes.begin(streams))
@@ -83,9 +83,10 @@ class SwapBench:
 
 
 def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
-    """{failed_requests: in all passes; identical: whether every text is the one without swaps, changed_texts: how many
-    are not; added_gap_ms: median over the swaps, and added_gap_max_ms; usual_gap_ms: median pause without swaps,
-    usual_gap_p99_ms; spread; swaps: that fell into a stream, refused_swaps, refusals: why, requests, rounds}.
+    """{failed_requests: in all passes, reasons; identical: whether every text is the one without swaps, changed_texts:
+    how many of the whole answers have another one; added_gap_ms: median over the swaps, and added_gap_max_ms;
+    usual_gap_ms: median pause without swaps, usual_gap_p99_ms; spread; swaps: that fell into a stream, refused_swaps,
+    refusals: why, requests, rounds}.
 
     Figures of pauses are None where no swap fell into a stream.
     """
@@ -103,16 +104,16 @@ def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
                 added.append(max(inside) - median(quiet))
     passes = [one for results in rounds for one in results.values()]
     pairs = [
-        (one.text, other.text)
+        (one, other)
         for results in rounds
         for one, other in zip(results[SWAPS].answers, results[QUIET].answers, strict=True)
     ]
-    changed = sum(one != other for one, other in pairs)
     spread = Spread.of(added) if added else None
     return {
         "failed_requests": sum(answer.error is not None for one in passes for answer in one.answers),
-        "identical": changed == 0,
-        "changed_texts": changed,
+        "reasons": reasons(answer for one in passes for answer in one.answers),
+        "identical": all(one.text == other.text for one, other in pairs),
+        "changed_texts": sum(one.text != other.text for one, other in pairs if not (one.error or other.error)),
         "added_gap_ms": spread.median * 1e3 if spread else None,
         "added_gap_max_ms": max(added) * 1e3 if added else None,
         "usual_gap_ms": median(usual_gaps) * 1e3 if usual_gaps else None,

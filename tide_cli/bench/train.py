@@ -21,7 +21,7 @@ from tide_cli import exec_child
 from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.engines import bench_settings
 from tide_cli.bench.interrupts import Interrupts
-from tide_cli.bench.progress import Passes, Progress
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.rounds import in_turns
 from tide_cli.bench.scratch import scratch_folder
 from tide_cli.bench.train_figures import (
@@ -132,7 +132,8 @@ class TrainContest:
         self._progress.say(f"storing {len(self._files)} samples, in a spool and as SpecForge's files")
         stored = store_both(self._files, self._spool, self._folder, self._config.target_name)
         rounds = []
-        passes = Passes(self._progress, 2 * self._rounds + (self._held_out is not None))  # the walks are the last one
+        # the walks count as one more
+        passes = PassTicks(self._progress, 2 * self._rounds + (self._held_out is not None))
 
         def turn(contestant: Callable[[], T]) -> T:
             ended = passes.begin(1)

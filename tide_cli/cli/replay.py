@@ -35,8 +35,8 @@ def replay(
     workload: Annotated[
         Path,
         typer.Argument(
-            help="JSONL with OpenAI `messages`, sent as it stands, or a folder of DOMAIN.jsonl, mixed; prompts that are "
-            "repeated count once."
+            help="JSONL with OpenAI `messages`, sent as it stands, or a folder of DOMAIN.jsonl, mixed; prompts that "
+            "are repeated count once."
         ),
     ],
     domains: Domains = None,
