@@ -31,8 +31,8 @@ def train(
 
     The same samples, draft and cores, in turns. Each goes over all samples --passes times, and the last time is timed.
     In the end both drafts are walked over the export's held-out samples. Without a GPU SpecForge's Triton loss is
-    replaced by the same sum in plain torch; all else of it is as it comes. Exit code 1 where a --guard such as
-    'ratio>=1' is not met.
+    replaced by the same sum in plain torch, and it computes in float32 where TIDE does; all else of it is as it comes.
+    Exit code 1 where a --guard such as 'ratio>=1' is not met.
     """
     from tide_cli.bench.train import TrainBench
 
