@@ -45,6 +45,43 @@ def test_every_token_has_its_moment(engine: StubEngine) -> None:
     assert (answer.first, answer.last) == (answer.token_times[0], answer.token_times[-1])
 
 
+class Clock:
+    """Stands in for the client's clock: it stands still until the engine moves it, and counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.now, self.reads = 0.0, 0
+        self.read = threading.Condition()
+
+    def monotonic(self) -> float:
+        with self.read:
+            self.reads += 1
+            self.read.notify_all()
+            return self.now
+
+
+def test_a_token_has_the_moment_at_which_its_bytes_came(engine: StubEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client adds nothing of its own: the engine sends the next event only after the client has read the clock for
+    this one. However slow the machine is, every moment is exactly known."""
+    clock = Clock()
+    monkeypatch.setattr("tide_cli.bench.client.time", clock)
+    whole = engine.events
+
+    def events(script: dict[str, Any]) -> Iterator[Any]:
+        for place, event in enumerate(whole(script), start=1):
+            with clock.read:
+                before, clock.now = clock.reads, float(place)
+            yield event
+            with clock.read:
+                assert clock.read.wait_for(lambda before=before: clock.reads > before, timeout=30)
+
+    engine.events = events  # type: ignore[method-assign]
+    (answer,) = send(engine, 1)
+    assert answer.error is None
+    assert answer.sent == 0  # before anything of the answer was there
+    # of the events the first has a role, the next three have tokens, then comes the end, whose token is told afterwards
+    assert answer.token_times == (2.0, 3.0, 3.0, 4.0, 4.0, 5.0)
+
+
 def test_speculation_is_counted_per_answer(engine: StubEngine) -> None:
     answers = send(engine, 2)
     assert [answer.verify_steps for answer in answers] == [3, 3]

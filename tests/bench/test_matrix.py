@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from tide_cli.bench.matrix import MatrixPlan, Pass, order
 from tide_cli.bench.matrix_figures import figures
-from tide_cli.bench.matrix_table import as_tables, reading
+from tide_cli.bench.matrix_table import as_tables, reading, rows
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -108,6 +109,14 @@ def test_a_pass_is_the_same_after_it_has_been_kept() -> None:
     assert MatrixPlan.from_json(json.loads(json.dumps(asked.to_json()))) == asked
 
 
+def test_half_a_character_is_an_answer_like_another() -> None:
+    one = recorded_pass(0, "plain", LOADS[0], 0.1)
+    odd = replace(one, answers=tuple(replace(answer, text="\ud800") for answer in one.answers))
+    kept = [answer["text"] for answer in odd.to_json()["answers"]]
+    assert len(set(kept)) == 1
+    assert kept != [answer["text"] for answer in one.to_json()["answers"]]
+
+
 def test_the_table_and_its_reading() -> None:
     found = figures(plan("plain", "static"), recorded({"plain": 0.2, "static": 0.1}))
     console = Console(width=100, file=io.StringIO())
@@ -118,4 +127,15 @@ def test_the_table_and_its_reading() -> None:
     assert "10.0 (2.00)" in text
     assert "0 / 0" in text
     assert "GPU" not in text  # there was none
+    plain, static = found["cells"][:2]
+    lines = [line.split() for line in text.splitlines()]
+    rate = lines.index(["output", "tok/s", "5.0", "10.0", "(2.00)"])
+    length = lines.index(["acceptance", "length", "-", "2.10"])
+    both = ["–".join(f"{end:.1f}" for end in cell["intervals"]["output_tok_s"]) for cell in (plain, static)]
+    assert lines[rate + 1] == ["95", "%", "interval", *both]
+    assert lines[length + 1][:4] == ["95", "%", "interval", "-"]
+    assert lines[length + 1][4] == "–".join(f"{end:.2f}" for end in static["intervals"]["acceptance_length"])
+    assert ["by", "place,", "%", "of", "steps", "-", "100"] in lines
+    static["acceptance_by_position"] = [0.5] * 6  # would be wider than the other figures
+    assert "  by place, % of steps" not in [row[0] for row in rows(LOADS[0], found)]
     assert reading(found)[0] == "static at concurrency 1: 2.00 times the output of plain (2.00 to 2.00 over 3 rounds)"

@@ -54,16 +54,17 @@ def check(text: str) -> None:
     assert structure.open == []
     assert [link for link in structure.links if not link.startswith("#")] == []  # within the file
     assert "<script" not in text
-    assert "prefers-color-scheme: dark" in text
-    used, defined = (set(re.findall(pattern, text)) for pattern in (r"var\((--[\w-]+)\)", r"(--[\w-]+):"))
-    assert used <= defined
+    light, dark = (set(re.findall(r"(--[\w-]+):", palette)) for palette in re.findall(r":root \{(.*?)\}", text, re.S))
+    assert light == dark  # no colour is forgotten
+    assert set(re.findall(r"var\((--[\w-]+)\)", text)) <= light
 
 
 def test_the_page_holds_what_was_measured() -> None:
     pytest.importorskip("matplotlib")
     text = matrix_page(report(plain=0.2, static=0.25))
     check(text)
-    assert text.count("<svg ") == 6  # three by load, one by domain for each load, acceptance by position
+    assert text.count("<svg ") == 7  # three by load; by domain and acceptance by position for each of the two loads
+    assert "How far the target went along with the draft, concurrency 4" in text
     assert "static at concurrency 1: 0.80 times the output of plain" in text
     assert "tok_s&gt;=1.0x is not met by static at concurrency 4 against plain: 0.8" in text
     assert "<td>4.0 (0.80)</td>" in text

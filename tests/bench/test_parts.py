@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,14 +82,18 @@ def test_a_pause_before_all_streams_have_begun_is_none_of_the_swaps() -> None:
     found = swap_figures([{QUIET: SwapPass(late), SWAPS: SwapPass(late, [(0.5, 0.6), (2.02, 2.04)])}])
     assert found["swaps"] == 1
     assert found["added_gap_max_ms"] == pytest.approx(0, abs=1e-6)
-    with pytest.raises(TideError, match="no swap fell into a stream"):
-        swap_figures([{QUIET: quiet, SWAPS: quiet}])
+    none = swap_figures([{QUIET: quiet, SWAPS: replace(quiet, failures=["refused"])}])
+    assert (none["swaps"], none["added_gap_ms"], none["added_gap_max_ms"]) == (0, None, None)
+    assert none["usual_gap_ms"] == pytest.approx(100)  # what was measured stays
+    assert (none["refused_swaps"], none["refusals"], none["identical"]) == (1, ["refused"], True)
 
 
 def test_changed_texts_and_failures_are_found() -> None:
     found = swap_figures([swapped([0.1] * 5, [(1.22, 1.24)], text="y", error="broke off")])
-    assert found["identical"] is False
-    assert found["failed_requests"] == 1
+    assert (found["identical"], found["changed_texts"]) == (False, 0)
+    assert (found["failed_requests"], found["reasons"]) == (1, ["broke off"])
+    found = swap_figures([swapped([0.1] * 5, [(1.22, 1.24)], text="y")])
+    assert (found["identical"], found["changed_texts"], found["failed_requests"]) == (False, 1, 0)
 
 
 def test_the_rate_of_training() -> None:
@@ -134,22 +139,43 @@ def test_the_lengths_of_the_drafts_on_held_out_samples() -> None:
     assert (found["held_out_samples"], found["held_out_tokens"]) == (2, 30)
     assert found["length_difference"] == 0.75
     assert found["length_interval"] == [0.75, 0.75]  # both samples say the same
+    assert found["acceptance_intervals"] == {"first": [1.0, 1.0], "tide": [2.0, 2.0], "specforge": [1.25, 1.25]}
     none = accuracy_figures({})
     assert (none["acceptance_length"], none["length_difference"], none["length_interval"]) == (None, None, None)
     assert none["held_out_samples"] == 0
+    assert none["acceptance_intervals"] is None
 
 
-@pytest.mark.parametrize("samples", ["exported", "made up"])
-def test_the_trainers_in_a_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], samples: str
-) -> None:
+def test_the_interval_of_a_length_is_its_own() -> None:
+    """TIDE's samples differ, SpecForge's do not."""
+    walks = {
+        "first": [Walk(10, 10)] * 4,
+        "tide": [Walk(10, rounds) for rounds in (4, 5, 6, 8)],
+        "specforge": [Walk(10, 8)] * 4,
+    }
+    found = accuracy_figures(walks)
+    low, high = found["acceptance_intervals"]["tide"]
+    assert 10 / 8 <= low < found["acceptance_length"]["tide"] < high <= 10 / 4
+    assert found["acceptance_intervals"]["specforge"] == [1.25, 1.25]
+
+
+def trained(samples: str) -> dict[str, Any]:
+    """What `TrainBench.run` says, of samples that were `exported` or `made up`."""
     rounds = [{"tide": Timed(1000, 2.0, 4), "specforge": Timed(1000, 4.0, 8)}]
     walks = {"first": [Walk(10, 10)] * 2, "tide": [Walk(10, 5)] * 2, "specforge": [Walk(10, 8)] * 2}
     stored = {"tide": Stored(200, 9000, 0.5), "specforge": Stored(200, 10000, 0.25)}
     figures = train_figures(rounds) | storage_figures(stored, rounds)
     figures |= accuracy_figures(walks if samples == "exported" else {})
     figures |= {"passes": 2, "sample_count": 3, "samples": samples, "acceptance_note": "nothing to learn"}
-    figures |= {"threads": 1, "dtype": "float32", "depths": 7, "specforge_batch_size": 4, "batch_tokens": 512}
+    more = {"threads": 1, "dtype": "float32", "depths": 7, "specforge_batch_size": 4, "batch_tokens": 512}
+    return figures | more
+
+
+@pytest.mark.parametrize("samples", ["exported", "made up"])
+def test_the_trainers_in_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], samples: str
+) -> None:
+    figures = trained(samples)
     monkeypatch.setattr("tide_cli.bench.train.TrainBench.run", lambda bench, progress: figures)
     with pytest.raises(SystemExit) as end:
         main(["bench", "train"])
@@ -162,20 +188,47 @@ def test_the_trainers_in_a_table(
     assert ("+0.750 (+0.750 to +0.750)" if samples == "exported" else "no acceptance length: nothing to learn") in last
 
 
+@pytest.mark.parametrize(("samples", "plots"), [("exported", 4), ("made up", 3)])
+def test_the_trainers_as_json_and_on_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, samples: str, plots: int
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("tide_cli.bench.train.TrainBench.run", lambda bench, progress: trained(samples))
+    page = tmp_path / "page.html"
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "train", "--json", "--html", str(page), "--guard", "ratio>=2.5"])
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)["train"]
+    assert end.value.code == 1
+    assert "ratio>=2.5 is not met by train: 2" in printed.err
+    names = {"tokens_s", "specforge_tokens_s", "ratio", "spread", "rounds", "tokens", "steps", "specforge_steps"}
+    names |= {"stored_tokens", "stored_bytes", "bytes_per_token", "seconds", "acceptance_length", "length_interval"}
+    names |= {"acceptance_intervals", "held_out_samples", "held_out_tokens", "length_difference", "guards"}
+    assert names <= found.keys()
+    text = page.read_text()
+    assert text.count("<svg ") == plots
+    assert "<td>bytes a token</td><td>45</td><td>50</td>" in text
+    assert ("held-out samples</td><td>2.000</td>" in text) == (samples == "exported")
+
+
 def test_expected_and_measured_speed_up() -> None:
-    """Rounds of 3 steps take twice as long as plain ones and bring 2.5 tokens: 1.25 times as fast."""
+    """Rounds of 3 steps take twice as long as plain ones and bring 2.5 tokens: 1.25 times as fast.
+
+    The first token of the eleven comes of the prompt.
+    """
     cells = {(1, 0): 0.1, (1, 3): 0.2, (4, 0): 0.2, (4, 3): 0.5}
     profile = {
         "conditions": {"target": "tiny"},
         "rounds": [{"batch": b, "steps": s, "seconds": seconds} for (b, s), seconds in cells.items()],
     }
     plain = [stream(steady(0.5, 0.1)), stream(steady(0.5, 0.1))]
-    fast = [replace(one, verify_steps=4, completion_tokens=10) for one in (stream(steady(0.5, 0.08)),) * 2]
+    fast = [replace(one, verify_steps=4, completion_tokens=11) for one in (stream(steady(0.5, 0.08)),) * 2]
     found = profile_figures(
         profile, {1: [{PLAIN: plain, SPECULATING: fast}] * 2, 2: [{PLAIN: plain, SPECULATING: fast}]}
     )
     (one,) = found["batches"]  # the engine has measured no batch of 2
-    assert (one["batch"], one["steps"], one["acceptance_length"]) == (1, 3, 2.5)
+    assert found["left_out"] == [2]
+    assert (one["batch"], one["steps"], one["acceptance_length"], one["round_tokens"]) == (1, 3, 2.75, 2.5)
     assert one["predicted"] == pytest.approx(1.25)
     assert one["measured"] == pytest.approx(1.25)
     assert found["max_error"] == pytest.approx(0, abs=1e-6)

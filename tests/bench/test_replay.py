@@ -63,6 +63,22 @@ def test_a_trace_says_when_and_how_long() -> None:
         schedule(REQUESTS, **CHOICES | {"trace": trace, "count": 99})
 
 
+def test_domains_are_mixed_evenly_with_the_seed() -> None:
+    requests = [
+        Request(({"role": "user", "content": f"{name} {i}"},), 9, domain=name) for name in "ab" for i in range(9)
+    ]
+
+    def texts(**choices: Any) -> list[str]:
+        sent, _ = schedule(requests, **CHOICES | {"mixed": True} | choices)
+        return [one.messages[0]["content"] for one in sent]
+
+    assert [text[0] for text in sorted(texts(count=6))] == ["a"] * 3 + ["b"] * 3
+    assert texts() == texts() != texts(seed=1)
+    assert texts()[:9] != [one.messages[0]["content"] for one in requests[:9]]
+    assert sorted(texts()) == sorted(texts(seed=1)) == sorted(one.messages[0]["content"] for one in requests)
+    assert texts(count=40)[:18] == texts(count=40)[18:36] == texts()  # over and over
+
+
 def test_a_rate_and_no_rate() -> None:
     assert schedule(REQUESTS, **CHOICES) == (REQUESTS, None)
     sent, slow = schedule(REQUESTS, **CHOICES | {"rate": 2.0, "count": 5})
@@ -116,6 +132,27 @@ def test_a_trace_is_replayed(engine: StubEngine, tmp_path: Path, capsys: pytest.
     assert "output tok/s" in capsys.readouterr().out
 
 
+def test_without_max_tokens_answers_are_as_long_as_the_rows_say(engine: StubEngine, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.csv", "timestamp_s,output_tokens", "0,5", "1,1000", "1,0")
+    assert replay(workload(tmp_path), "--trace", trace, "--speed", 100) == 0
+    assert sorted(chat["max_tokens"] for chat in engine.chats) == [1, 5, 1000]
+    engine.chats.clear()
+    assert replay(workload(tmp_path)) == 0
+    assert {chat["max_tokens"] for chat in engine.chats} == {256}
+
+
+def test_a_folder_is_mixed_and_a_file_is_sent_as_it_stands(engine: StubEngine, tmp_path: Path) -> None:
+    def sent(*arguments: object) -> list[str]:
+        engine.chats.clear()
+        assert replay(*arguments, "--concurrency", 1) == 0
+        return [chat["messages"][0]["content"] for chat in engine.chats]
+
+    folder = workload(tmp_path)
+    assert sorted(text.split()[0] for text in sent(folder, "--requests", 4)) == ["code", "code", "sql", "sql"]
+    assert sent(folder, "--seed", 0) == sent(folder) != sent(folder, "--seed", 1)
+    assert sent(folder / "sql.jsonl", "--requests", 4) == ["sql 0", "sql 1", "sql 2", "sql 0"]
+
+
 def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine.refusal = (400, "too long")
     assert replay(workload(tmp_path), "--requests", 2) == 1
@@ -133,6 +170,7 @@ def test_a_failed_request_is_told(engine: StubEngine, tmp_path: Path, capsys: py
         (["W", "--rate", "-1"], "--rate -1.0 is not accepted"),
         (["W", "--rate", "1", "--speed", "nan"], "nan is not a number"),
         (["W", "--speed", "2"], "--speed has no effect"),
+        (["W/sql.jsonl", "--seed", "0"], "--seed has no effect"),
         (["W", "--concurrency", "0"], "--concurrency"),
         (["W", "--concurrency", "5000"], "--concurrency"),
         (["W", "--rate", "1e-300"], "--rate 1e-300 is not accepted"),
@@ -145,8 +183,8 @@ def test_bad_usage_sends_nothing(
 ) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "law.jsonl").mkdir()  # a folder is no domain
-    here = {"W": str(workload(tmp_path / "w"))}
-    assert replay(*[here.get(one, one) for one in arguments]) == 2
+    folder = str(workload(tmp_path / "w"))
+    assert replay(*[one.replace("W", folder, 1) if one[0] == "W" else one for one in arguments]) == 2
     errors = capsys.readouterr().err
     assert words in errors
     assert len(errors.splitlines()) <= 2

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from test_page import check
 
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.spool import SpoolBench
@@ -101,14 +102,22 @@ def test_lmdb_keeps_the_newest_of_the_same_rows(tmp_path: Path, writemap: bool) 
 
 
 def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
     with pytest.raises(SystemExit) as end:
         main(["bench", "spool", "--json", "--hidden", "32", "--size", "8MiB", "--seconds", "1", "--rate", "1e6",
-              "--folder", str(tmp_path)])  # fmt: skip
-    assert end.value.code == 0
+              "--folder", str(tmp_path), "--html", str(page), "--guard", "32:row_bytes<=100"])  # fmt: skip
+    printed = capsys.readouterr()
+    assert end.value.code == 1
+    assert f"32:row_bytes<=100 is not met by hidden size 32: {8 * HIDDEN + 12}" in printed.err
+    check(page.read_text())
+    assert f"rows of hidden size 32, {8 * HIDDEN + 12} bytes each" in page.read_text()
+    page.unlink()
     assert list(tmp_path.iterdir()) == []
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(printed.out)
     assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
-    (result,) = report["spool"]
+    (result,) = report["spool"]["by_hidden_size"]
+    for name in ("ingest_mb_s", "memcpy_mb_s", "lmdb_mb_s", "row_bytes", "hidden_size"):
+        assert report["spool"][name] == result[name]
     assert (result["hidden_size"], result["row_bytes"]) == (HIDDEN, 8 * HIDDEN + 12)
     assert result["rounds"] >= 3
     for name in ("ingest_mb_s", "ingest_decode_mb_s", "memcpy_mb_s", "spool_read_mb_s", "memcpy_cpu_s_per_gib"):
@@ -163,7 +172,8 @@ def test_refusals(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     command = ["bench", "spool", "--hidden", HIDDEN, "--size", "8MiB", "--seconds", 300, "--folder", tmp_path]
     with subprocess.Popen(
         [sys.executable, "-m", "tide_cli", *map(str, command)],
@@ -176,7 +186,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         try:
             while not list(tmp_path.glob("*/*/memcpy/file.bin")):
                 assert process.poll() is None, process.stderr.read()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()

@@ -13,8 +13,8 @@ from typing import Any
 
 from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
-from tide_cli.bench.figures import pass_figures
-from tide_cli.bench.progress import Progress
+from tide_cli.bench.figures import pass_figures, reasons
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 
@@ -37,17 +37,18 @@ class CaptureBench:
         wanted = {ON: {"capture": True}, OFF: {"capture": False}}
         common = {"speculation": "on", **self.settings}
         with warm_engines(wanted, common, self.concurrency, progress) as appliances:
+            passes = PassTicks(progress, 2 * self.rounds)
 
             def turn(name: str) -> list[Answer]:
-                appliances[name].flush_cache()
-                return send(appliances[name], self.requests, self.concurrency, captured=True)
+                appliance, on_answer = appliances[name], passes.begin(len(self.requests))
+                appliance.flush_cache()
+                return send(appliance, self.requests, self.concurrency, captured=True, on_answer=on_answer)
 
             contestants = {name: lambda name=name: turn(name) for name in (ON, OFF)}
             for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
                 rounds.append(results)
                 rates = {name: pass_figures(answers)["output_tok_s"] for name, answers in results.items()}
                 progress.say(f"  round {len(rounds)} of {self.rounds}: {rates[ON]:.1f} and {rates[OFF]:.1f} tok/s")
-                progress.tick(len(rounds), self.rounds)
             stored = appliances.stored(ON)
         return capture_figures(rounds) | {
             "concurrency": self.concurrency,
@@ -58,21 +59,24 @@ class CaptureBench:
 
 def capture_figures(rounds: Sequence[Mapping[str, Sequence[Answer]]]) -> dict[str, Any]:
     """{throughput_ratio, itl_p95_ratio: with capture over without, medians over the rounds' pairs; spread: the
-    quartiles around each; on, off: medians of the passes; rounds, requests, errors, same: answers with the same text
-    in both}."""
+    quartiles around each, None without a pair; on, off: medians of the passes; rounds, requests, errors, reasons, same:
+    answers with the same text in both}."""
     of = {name: [pass_figures(results[name]) for results in rounds] for name in (ON, OFF)}
 
-    def ratio(figure: str) -> Spread:
-        return ratios([one[figure] for one in of[ON]], [one[figure] for one in of[OFF]])
+    def ratio(figure: str) -> Spread | None:
+        both = [(on[figure], off[figure]) for on, off in zip(of[ON], of[OFF], strict=True)]
+        known = [pair for pair in both if all(pair)]
+        return ratios(*zip(*known, strict=True)) if known else None
 
     found = {"throughput_ratio": ratio("output_tok_s"), "itl_p95_ratio": ratio("itl_p95_ms")}
     texts = [(one.text, other.text) for results in rounds for one, other in zip(results[ON], results[OFF], strict=True)]
-    return {name: spread.median for name, spread in found.items()} | {
-        "spread": {name: [spread.low, spread.high] for name, spread in found.items()},
+    return {name: spread.median if spread else None for name, spread in found.items()} | {
+        "spread": {name: [spread.low, spread.high] if spread else None for name, spread in found.items()},
         **{name: {figure: _median([one[figure] for one in of[name]]) for figure in _TOLD} for name in (ON, OFF)},
         "rounds": len(rounds),
         "requests": len(texts),
         "errors": sum(one["errors"] for name in (ON, OFF) for one in of[name]),
+        "reasons": reasons(answer for results in rounds for side in results.values() for answer in side),
         "same": sum(one == other for one, other in texts),
     }
 

@@ -32,6 +32,11 @@ def whole(answers: Iterable[Answer]) -> list[Answer]:
     return [answer for answer in answers if answer.error is None]
 
 
+def reasons(answers: Iterable[Answer]) -> list[str]:
+    """Why answers failed, each reason once, five at most."""
+    return sorted({answer.error for answer in answers if answer.error})[:5]
+
+
 def seconds_of(answers: Sequence[Answer]) -> float:
     """From the first request sent to the last token of a whole answer; 0 without one."""
     ends = [answer.last for answer in whole(answers) if answer.last is not None]

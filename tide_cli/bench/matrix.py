@@ -137,7 +137,7 @@ def _answer_to_json(answer: Answer, begun: float) -> dict[str, Any]:
         "verify_steps": answer.verify_steps,
         "drafts": answer.drafts,
         "accepted_steps": list(answer.accepted_steps),
-        "text": hashlib.sha256(answer.text.encode()).hexdigest()[:16],
+        "text": hashlib.sha256(answer.text.encode(errors="surrogatepass")).hexdigest()[:16],
         "error": answer.error,
         "timed_out": answer.timed_out,
     }

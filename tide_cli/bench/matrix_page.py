@@ -53,13 +53,8 @@ def _sections(
     yield page.section("How to read this", page.items([*terms, *_TERMS]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(matrix, cells))
     for load in dict.fromkeys(load_of(cell) for cell in cells):
-        here = [cell for cell in cells if load_of(cell) == load]
-        figures = [
-            *rows(load, matrix),
-            ("95 % interval of output tok/s", *[_interval(cell, "output_tok_s", 1) for cell in here]),
-            ("95 % interval of acceptance length", *[_interval(cell, "acceptance_length", 2) for cell in here]),
-        ]
-        table = page.table(["", *[cell["mode"] for cell in here]], figures)
+        here = [cell["mode"] for cell in cells if load_of(cell) == load]
+        table = page.table(["", *here], rows(load, matrix))
         yield page.section(load.words(), table, page.paragraph(brackets(matrix) or ""))
     for name, words in (("by_prompt_tokens", "length of the prompt"), ("by_output_tokens", "length of the answer")):
         yield page.section(f"By {words}", page.table(_BAND_HEADER, _bands(cells, name)))
@@ -105,16 +100,17 @@ def _plots(matrix: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> Ite
         if shown:
             svg = bars(domains, shown, unit=f"tok/s of a request, times {first}", at=1.0)
             yield page.plot(svg, f"By domain, {load.words()}; bars: 95 % intervals.")
-    positions = {
-        cell["mode"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
-        for cell in cells
-        if cell["acceptance_by_position"] and load_of(cell) == loads[0]
-    }
-    if positions:
-        unit, colors = "accepted, share of the target's steps", {mode: MODES.index(mode) for mode in positions}
-        svg = lines(positions, x_unit="draft token", unit=unit, dots=True, colors=colors)
-        words = f"How far the target went along with the draft, {loads[0].words()}; plain rounds of the policy count."
-        yield page.plot(svg, words)
+    unit, colors = "accepted, share of the target's steps", {mode: MODES.index(mode) for mode in modes}
+    for load in loads:
+        positions = {
+            cell["mode"]: [(i + 1.0, share) for i, share in enumerate(cell["acceptance_by_position"])]
+            for cell in cells
+            if cell["acceptance_by_position"] and load_of(cell) == load
+        }
+        if positions:
+            svg = lines(positions, x_unit="draft token", unit=unit, dots=True, colors=colors)
+            words = f"How far the target went along with the draft, {load.words()}; plain rounds of the policy count."
+            yield page.plot(svg, words)
 
 
 _BAND_HEADER = ("", "tokens", "requests", "TTFT p50, ms", "ITL p50, ms", "ITL p95, ms", "e2e p50, ms", "acceptance")
@@ -152,11 +148,6 @@ def _client(cells: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[object]]:
 
 
 _SIDES = ("client", "engine")
-
-
-def _interval(cell: Mapping[str, Any], name: str, digits: int) -> str:
-    ends = cell["intervals"][name]
-    return "-" if ends is None else f"{ends[0]:,.{digits}f} to {ends[1]:,.{digits}f}"
 
 
 def _plan_facts(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ ROWS = (
     ("GPU memory, MiB", "gpu_memory", 0, 2**20),
     ("errors, time-outs among them", "errors", 0, 1),
 )
+_POSITIONS = "acceptance_by_position"
+_MOST_POSITIONS = 5  # of a cell that is no wider than the others
 
 
 def as_tables(matrix: Mapping[str, Any]) -> list[Table]:
@@ -60,15 +62,23 @@ def _table(load: Load, matrix: Mapping[str, Any]) -> Table:
 
 
 def rows(load: Load, matrix: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The figures under a load: their name, and each mode's, with its ratio to the first mode in brackets."""
+    """The figures under a load: their name, and each mode's, with its ratio to the first mode in brackets.
+
+    By place: in what part of the steps draft 1, 2, … was accepted, where they are not too many for a column.
+    """
     cells = [cell for cell in matrix["cells"] if load_of(cell) == load]
     first = cells[0]["mode"]
     ratios = {entry["mode"]: entry for entry in matrix["ratios"] if load_of(entry) == load and entry["to"] == first}
-    return [
-        (words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells])
-        for words, name, digits, unit in ROWS
-        if any(cell.get(name) is not None for cell in cells)
-    ]
+    found: list[tuple[str, ...]] = []
+    for words, name, digits, unit in ROWS:
+        if all(cell.get(name) is None for cell in cells):
+            continue
+        found.append((words, *[_cell(cell, ratios.get(cell["mode"]), name, digits, unit) for cell in cells]))
+        if any(cell["intervals"].get(name) for cell in cells):
+            found.append(("  95 % interval", *[_interval(cell, name, digits) for cell in cells]))
+        if name == "acceptance_rate" and any(0 < len(cell[_POSITIONS]) <= _MOST_POSITIONS for cell in cells):
+            found.append(("  by place, % of steps", *[_positions(cell) for cell in cells]))
+    return found
 
 
 def brackets(matrix: Mapping[str, Any]) -> str | None:
@@ -86,6 +96,16 @@ def _cell(cell: Mapping[str, Any], ratio: Mapping[str, Any] | None, name: str, d
     text = f"{value / unit:,.{digits}f}"
     compared = (ratio or {}).get(name)
     return f"{text} ({compared['median']:.2f})" if compared else text
+
+
+def _interval(cell: Mapping[str, Any], name: str, digits: int) -> str:
+    ends = cell["intervals"].get(name)
+    return "-" if ends is None else f"{ends[0]:,.{digits}f}–{ends[1]:,.{digits}f}"
+
+
+def _positions(cell: Mapping[str, Any]) -> str:
+    shares = cell[_POSITIONS]
+    return "/".join(f"{100 * share:.0f}" for share in shares) if 0 < len(shares) <= _MOST_POSITIONS else "-"
 
 
 def reading(matrix: Mapping[str, Any]) -> list[str]:

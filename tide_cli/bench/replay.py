@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tide_cli.bench.requests import Request, poisson_arrivals
+from tide_cli.bench.requests import Request, draw, poisson_arrivals
 from tide_cli.errors import UsageError, reason
 from tide_cli.printable import many
 from tide_cli.regular_files import read_named
@@ -60,17 +60,20 @@ def schedule(
     rate: float | None,
     speed: float,
     seed: int,
+    mixed: bool = False,
 ) -> tuple[list[Request], list[float] | None]:
     """(what is sent, the second at which each arrives); no seconds where neither a trace nor a rate is given.
 
     count: requests in all, None for as many as the workload or the trace has. The workload begins again when it is
     over; a trace does not: UsageError for more than it has. An answer may be as long as in the trace, no longer than
-    the request says. speed: 2 is twice as fast.
+    the request says. speed: 2 is twice as fast. seed: of arrivals at a rate, and of the order where it is `mixed`,
+    evenly over the domains.
     """
     number = count or len(requests if trace is None else trace)
     if trace is not None and number > len(trace):
         raise UsageError(f"the trace has {many(len(trace), 'row')}, {many(number, 'request')} are asked for")
-    sent = list(itertools.islice(itertools.cycle(requests), number))
+    ordered = draw(requests, number, seed) if mixed else requests
+    sent = list(itertools.islice(itertools.cycle(ordered), number))
     if trace is None:
         return sent, None if rate is None else poisson_arrivals(number, rate * speed, seed)
     lengths = [max(1, arrival.output_tokens) for arrival in trace[:number]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
 from tide_cli.bench.scratch import scratch_folder
@@ -24,6 +25,8 @@ from tide_cli.errors import TideError, UsageError, reason
 from tide_cli.spool.layout import row_bytes
 
 _LEAST_ROUNDS = 3
+
+_FIRST = ("hidden_size", "row_bytes", "ingest_mb_s", "memcpy_mb_s", "lmdb_mb_s")
 
 Tick = Callable[[float, float], None]
 
@@ -39,7 +42,9 @@ class SpoolBench:
     folder: Path | None = None
 
     def run(self, tick: Tick) -> list[dict[str, Any]]:
-        """One object for each hidden size; see `_figures`. Nothing is left behind, also after Ctrl-C.
+        """One object for each hidden size; see `_figures`. Nothing is left behind.
+
+        KeyboardInterrupt: after INT, TERM or HUP.
 
         UsageError: a size too small. TideError: no room in the folder.
         """
@@ -47,7 +52,7 @@ class SpoolBench:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # one thread for everybody, as the capture thread is one
         try:
-            with scratch_folder(within=self.folder) as scratch:
+            with Interrupts() as interrupts, scratch_folder(within=self.folder) as scratch, interrupts.allowed():
                 return [self._one(hidden, scratch, place, tick) for place, hidden in enumerate(self.hidden)]
         except OSError as error:
             raise TideError(
@@ -118,6 +123,12 @@ class SpoolBench:
             "paced": pace,
             "writer_call_ms": calls,
         }
+
+
+def spool_report(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """{hidden_size, row_bytes, ingest_mb_s, memcpy_mb_s, lmdb_mb_s: of the first hidden size; by_hidden_size: all that
+    `SpoolBench.run` gives}."""
+    return {name: results[0][name] for name in _FIRST} | {"by_hidden_size": list(results)}
 
 
 def _measure(

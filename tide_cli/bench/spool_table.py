@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
 _MISSING = ".venv/bin/pip install --group bench"
+CAPTION = "MB/s: median (quartiles). One thread; nothing syncs but SQLite's checkpoints of the spool's index."
 _ROWS = (
     ("spool, ingest", "ingest_mb_s"),
     ("  prompts", "ingest_prefill_mb_s"),
@@ -31,39 +33,47 @@ _ROWS = (
 )
 
 
-def as_table(results: list[dict[str, Any]]) -> Table:
+def as_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """One column for each hidden size: medians of the rounds, quartiles in brackets."""
     first = results[0]
     place = f"{first['store_bytes'] / 2**20:,.0f} MiB each, on {first['filesystem']}"
     table = Table(
         title=f"Spool, memcpy and LMDB in turns\n{place}",
-        caption="MB/s: median (quartiles). One thread; nothing syncs but SQLite's checkpoints of the spool's index.",
+        caption=CAPTION,
         box=box.SIMPLE,
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("", no_wrap=True)
-    for result in results:
-        table.add_column(f"H = {result['hidden_size']}\n{result['row_bytes']:,} bytes a token", justify="right")
-    table.add_row("rounds", *[str(result["rounds"]) for result in results])
-    for words, name in _ROWS:
-        table.add_row(words, *[_cell(result, name) for result in results])
+    header, rows = spool_rows(results)
+    table.add_column(header[0], no_wrap=True)
+    for name in header[1:]:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def spool_rows(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of that table."""
+    header = ["", *[f"H = {result['hidden_size']}\n{result['row_bytes']:,} bytes a token" for result in results]]
+    rows = [["rounds", *[str(result["rounds"]) for result in results]]]
+    rows += [[words, *[_cell(result, name) for result in results]] for words, name in _ROWS]
     for words, name, form in (
-        (f"paced, {first['paced']['rate']:,.0f} tokens/s", "tokens_s", "{:,.0f}"),
+        (f"paced, {results[0]['paced']['rate']:,.0f} tokens/s", "tokens_s", "{:,.0f}"),
         ("  MB/s", "mb_s", "{:,.0f}"),
         ("  share of one core", "core_share", "{:.1%}"),
         ("  ms a call, median", "call_ms_p50", "{:.3f}"),
         ("  ms a call, 99 %", "call_ms_p99", "{:.3f}"),
     ):
-        table.add_row(words, *[form.format(result["paced"][name]).replace("%", " %") for result in results])
-    table.add_row("writer's calls, ms (99 %)")
+        rows.append([words, *[form.format(result["paced"][name]).replace("%", " %") for result in results]])
+    rows.append(["writer's calls, ms (99 %)", *["" for _ in results]])
     for reader, words in (("absent", "no reader"), ("slow", "a slow one"), ("stopped", "a stopped one")):
         calls = [result["writer_call_ms"][reader] for result in results]
-        table.add_row(f"  {words}", *[f"{call['p50']:.3f} ({call['p99']:.3f})" for call in calls])
-    return table
+        rows.append([f"  {words}", *[f"{call['p50']:.3f} ({call['p99']:.3f})" for call in calls]])
+    return header, rows
 
 
-def _cell(result: dict[str, Any], name: str) -> str:
+def _cell(result: Mapping[str, Any], name: str) -> str:
     median = result[name]
     if median is None:
         return _MISSING if name.endswith("mb_s") else "-"

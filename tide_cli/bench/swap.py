@@ -22,8 +22,8 @@ from typing import Any
 from tide_cli.bench.arms import send, warm_engines
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance
-from tide_cli.bench.figures import percentile
-from tide_cli.bench.progress import Progress
+from tide_cli.bench.figures import percentile, reasons
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
@@ -61,29 +61,35 @@ class SwapBench:
         with warm_engines({"engine": {}}, common, streams, progress) as appliances:
             appliance = appliances["engine"]
             versions = _two_drafts(DraftStore(appliance.settings.paths.drafts))
+            passes = PassTicks(progress, 2 * self.rounds)
+
+            def answers() -> list[Answer]:
+                return send(appliance, self.requests, streams, captured=False, on_answer=passes.begin(streams))
 
             def turn(swapping: bool) -> SwapPass:
                 appliance.use_draft(versions[0])
                 appliance.flush_cache()
                 if not swapping:
-                    return SwapPass(send(appliance, self.requests, streams, captured=False))
+                    return SwapPass(answers())
                 with _swapping(appliance, versions, self.every) as (swaps, failures):
-                    answers = send(appliance, self.requests, streams, captured=False)
-                return SwapPass(answers, swaps, failures)
+                    return SwapPass(answers(), swaps, failures)
 
             contestants = {QUIET: lambda: turn(False), SWAPS: lambda: turn(True)}
             for results in in_turns(contestants, seconds=0, least=self.rounds, clock=time.monotonic):
                 rounds.append(results)
                 words = f"{many(len(results[SWAPS].swaps), 'swap')} under {many(streams, 'stream')}"
                 progress.say(f"  round {len(rounds)} of {self.rounds}: {words}")
-                progress.tick(len(rounds), self.rounds)
         return swap_figures(rounds) | {"streams": streams}
 
 
 def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
-    """{failed_requests: in all passes; identical: whether every text is the one without swaps; added_gap_ms: median
-    over the swaps, and added_gap_max_ms; usual_gap_ms: median pause without swaps, usual_gap_p99_ms; spread; swaps,
-    refused_swaps, requests, rounds}."""
+    """{failed_requests: in all passes, reasons; identical: whether every text is the one without swaps, changed_texts:
+    how many of the whole answers have another one; added_gap_ms: median over the swaps, and added_gap_max_ms;
+    usual_gap_ms: median pause without swaps, usual_gap_p99_ms; spread; swaps: that fell into a stream, refused_swaps,
+    refusals: why, requests, rounds}.
+
+    Figures of pauses are None where no swap fell into a stream.
+    """
     added: list[float] = []
     usual_gaps: list[float] = []
     for results in rounds:
@@ -96,25 +102,26 @@ def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
             inside = [seconds for moment, seconds in pauses if moment - seconds <= end and begin <= moment]
             if inside:
                 added.append(max(inside) - median(quiet))
-    if not added:
-        raise TideError("no swap fell into a stream", remedy="choose longer answers with --max-tokens")
     passes = [one for results in rounds for one in results.values()]
     pairs = [
-        (one.text, other.text)
+        (one, other)
         for results in rounds
         for one, other in zip(results[SWAPS].answers, results[QUIET].answers, strict=True)
     ]
-    spread = Spread.of(added)
+    spread = Spread.of(added) if added else None
     return {
         "failed_requests": sum(answer.error is not None for one in passes for answer in one.answers),
-        "identical": all(one == other for one, other in pairs),
-        "added_gap_ms": spread.median * 1e3,
-        "added_gap_max_ms": max(added) * 1e3,
-        "usual_gap_ms": median(usual_gaps) * 1e3,
-        "usual_gap_p99_ms": (percentile(usual_gaps, 99) or 0.0) * 1e3,
-        "spread": {"added_gap_ms": [spread.low * 1e3, spread.high * 1e3]},
+        "reasons": reasons(answer for one in passes for answer in one.answers),
+        "identical": all(one.text == other.text for one, other in pairs),
+        "changed_texts": sum(one.text != other.text for one, other in pairs if not (one.error or other.error)),
+        "added_gap_ms": spread.median * 1e3 if spread else None,
+        "added_gap_max_ms": max(added) * 1e3 if added else None,
+        "usual_gap_ms": median(usual_gaps) * 1e3 if usual_gaps else None,
+        "usual_gap_p99_ms": (percentile(usual_gaps, 99) or 0.0) * 1e3 if usual_gaps else None,
+        "spread": {"added_gap_ms": [spread.low * 1e3, spread.high * 1e3] if spread else None},
         "swaps": len(added),
         "refused_swaps": sum(len(one.failures) for one in passes),
+        "refusals": sorted({failure for one in passes for failure in one.failures})[:3],
         "requests": len(pairs),
         "rounds": len(rounds),
     }

@@ -11,16 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tide_cli import exec_child
 from tide_cli.adaptation.gate import Walk
 from tide_cli.bench.engines import bench_settings
-from tide_cli.bench.progress import Progress
+from tide_cli.bench.interrupts import Interrupts
+from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.rounds import in_turns
 from tide_cli.bench.scratch import scratch_folder
 from tide_cli.bench.train_figures import (
@@ -45,6 +46,8 @@ from tide_cli.supervisor.process import ChildSpec
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.training.config import TrainingConfig
 
+T = TypeVar("T")
+
 _MADE_UP = "made-up samples have nothing to learn"
 _NOT_HELD_OUT = "the export has no held-out samples"
 
@@ -63,10 +66,13 @@ class TrainBench:
     settings: Mapping[str, Any]
 
     def run(self, progress: Progress) -> dict[str, Any]:
-        """`train_figures`, and what they were taken on. Nothing is left behind. Raises TideError."""
+        """`train_figures`, and what they were taken on. Nothing is left behind, also after INT, TERM or HUP.
+
+        Raises TideError or UsageError, and KeyboardInterrupt for a signal.
+        """
         if self.samples is not None:
             read_export(self.samples)  # before minutes are spent on the target
-        with scratch_folder() as scratch:
+        with Interrupts() as interrupts, scratch_folder() as scratch, interrupts.allowed():
             workshop = check_settings(bench_settings(scratch / "state", **self.settings))
             progress.say("preparing target and draft")
             trainer = _prepare(workshop)
@@ -126,15 +132,25 @@ class TrainContest:
         self._progress.say(f"storing {len(self._files)} samples, in a spool and as SpecForge's files")
         stored = store_both(self._files, self._spool, self._folder, self._config.target_name)
         rounds = []
-        contestants = {TIDE: self._tide, SPECFORGE: self._specforge}
+        # the walks count as one more
+        passes = PassTicks(self._progress, 2 * self._rounds + (self._held_out is not None))
+
+        def turn(contestant: Callable[[], T]) -> T:
+            ended = passes.begin(1)
+            result = contestant()
+            ended(result)
+            return result
+
+        contestants = {TIDE: lambda: turn(self._tide), SPECFORGE: lambda: turn(self._specforge)}
         for results in in_turns(contestants, seconds=0, least=self._rounds, clock=time.monotonic):
             rounds.append(results)
             words = ", ".join(f"{name} {timed.tokens_s:.0f} tokens/s" for name, timed in results.items())
             self._progress.say(f"  round {len(rounds)} of {self._rounds}: {words}")
+        walks = turn(self._walks) if self._held_out is not None else {}
         return (
             train_figures(rounds)
             | storage_figures(stored, rounds)
-            | accuracy_figures(self._walks())
+            | accuracy_figures(walks)
             | {
                 "passes": self._passes,
                 "sample_count": len(self._files),
@@ -163,9 +179,7 @@ class TrainContest:
         return specforge_pass(output, self._tokens, self._passes)
 
     def _walks(self) -> dict[str, list[Walk]]:
-        """Each draft's walks of the held-out samples; empty where there are none."""
-        if self._held_out is None:
-            return {}
+        """Each draft's walks of the held-out samples."""
         self._progress.say("walking the drafts over the held-out samples")
         drafts = {FIRST: self._first, TIDE: self._draft, SPECFORGE: self._specforge_draft()}
         arguments = [str(_config_file(self._trainer)), str(self._held_out), *map(str, drafts.values())]

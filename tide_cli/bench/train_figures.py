@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,23 +79,37 @@ def storage_figures(stored: Mapping[str, Stored], rounds: Sequence[Mapping[str, 
 
 
 def accuracy_figures(walks: Mapping[str, Sequence[Walk]]) -> dict[str, Any]:
-    """{acceptance_length: by draft, held_out_samples, held_out_tokens, length_difference, length_interval}.
+    """{acceptance_length, acceptance_intervals: by draft, held_out_samples, held_out_tokens, length_difference,
+    length_interval}.
 
-    walks: draft to its walks of the same held-out samples. The difference is TIDE's less SpecForge's; its interval, of
-    95 %, is a paired bootstrap over samples, None for fewer than two. Without a walk no length is known: None.
+    walks: draft to its walks of the same held-out samples. The difference is TIDE's less SpecForge's. Intervals, of
+    95 %, are a bootstrap over samples, a paired one for the difference; None for fewer than two. Without a walk no
+    length is known: None.
     """
     ours, theirs = walks.get(TIDE, ()), walks.get(SPECFORGE, ())
-    lengths = {name: acceptance_length(walks[name]) for name in (FIRST, TIDE, SPECFORGE)} if ours else None
+    drafts = (FIRST, TIDE, SPECFORGE) if ours else ()
+    lengths = {name: acceptance_length(walks[name]) for name in drafts} or None
     pairs = [(a.tokens, a.rounds, b.tokens, b.rounds) for a, b in zip(ours, theirs, strict=True)]
-    columns = np.array(pairs, dtype=float).reshape(-1, 4).T[:, None]  # all of them in one round
-    interval = middle_95(resampled(columns, lambda sums: sums[0] / sums[1] - sums[2] / sums[3]))
+    interval = _interval(pairs, lambda sums: sums[0] / sums[1] - sums[2] / sums[3])
     return {
         "acceptance_length": lengths,
+        "acceptance_intervals": {
+            name: _interval([(one.tokens, one.rounds) for one in walks[name]], lambda sums: sums[0] / sums[1])
+            for name in drafts
+        }
+        or None,
         "held_out_samples": len(ours),
         "held_out_tokens": sum(walk.tokens for walk in ours),
         "length_difference": lengths[TIDE] - lengths[SPECFORGE] if lengths else None,
-        "length_interval": list(interval) if interval else None,
+        "length_interval": interval,
     }
+
+
+def _interval(samples: Sequence[Sequence[float]], statistic: Callable[[np.ndarray], np.ndarray]) -> list[float] | None:
+    """samples: the columns of each, whose sums the statistic takes."""
+    table = np.array(samples, dtype=float).T[:, None] if samples else np.empty((1, 1, 0))  # all of them in one round
+    ends = middle_95(resampled(table, statistic))
+    return list(ends) if ends else None
 
 
 def specforge_pass(output: str, tokens: int, passes: int) -> Timed:

@@ -1,7 +1,8 @@
 """`python -m tide_cli.bench.train_specforge …`: SpecForge's own command line, on a machine that may have no GPU.
 
 Where there is CUDA it is called as it is. Else its loss, a Triton kernel that only a GPU can run, is replaced by the
-same sum in plain torch; everything else (loader, batches, model, optimiser, loop) is SpecForge's.
+same sum in plain torch, and the stored states, which are bfloat16, become float32 where the draft is; everything else
+(loader, batches, model, optimiser, loop) is SpecForge's.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ def main(argv: list[str]) -> int:
 
     if not torch.cuda.is_available():
         from specforge.algorithms.eagle3 import model
+        from specforge.modeling.draft.llama3_eagle import LlamaForCausalLMEagle3
 
         prepare_specforge()
         model.LogSoftmaxLoss = _LogSoftmaxLoss
+        project = LlamaForCausalLMEagle3.project_hidden_states
+        LlamaForCausalLMEagle3.project_hidden_states = lambda draft, states: project(
+            draft, states.to(draft.fc.weight.dtype)
+        )
     return specforge(argv)
 
 

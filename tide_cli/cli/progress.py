@@ -12,18 +12,20 @@ from tide_cli.bench.progress import Progress as Told
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, TaskID
+
+_SPEED_OF = 3600.0  # seconds from whose ticks the bar takes the speed: some are minutes apart
 
 
 @contextmanager
 def progress(words: str) -> Iterator[Callable[[float, float], None]]:
     """Yields a function of (done, total), in any unit; it may be called often."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _bar(console, *columns) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -35,13 +37,20 @@ def narrated(warning: str | None = None) -> Iterator[Told]:
     warning: said before the first line, which comes when nothing is wrong any more with what was asked for.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _bar(console, *columns) as bar:
         task = bar.add_task("", total=None)
         yield _Narrator(bar, task, console, warning)
+
+
+def _bar(console: Console, *columns: ProgressColumn) -> Bar:
+    from rich.progress import Progress
+
+    shown = console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=_SPEED_OF)
 
 
 class _Narrator(Told):
