@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from tide_cli.bench.adapt_events import told
 from tide_cli.bench.adapt_figures import (
     NO_POOL,
     OWN,
@@ -46,6 +47,20 @@ def passes(lengths: dict[str, list[list[float]]]) -> list[Pass]:
                 made.append(Pass(phase, piece, arm, clock, float(steps), 2, 0, TOKENS, steps, phase, False, ("x", arm)))
                 clock += steps
     return made
+
+
+def event(moment: float, kind: str, text: str, **data: object) -> dict:
+    """A row of the journal."""
+    return {"id": 1, "time": moment, "kind": kind, "text": text, "data": data}
+
+
+def swap(moment: float, version: int) -> dict:
+    return event(moment, "swap", f"v{version:04d} is served", version=version)
+
+
+def taken_back(moment: float, returns: int) -> dict:
+    text = f"v{returns + 1:04d} is taken back, v{returns:04d} returns"
+    return event(moment, "rollback", text, version=returns + 1, previous=returns)
 
 
 RISING = [1.5, 1.5, 1.5, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
@@ -281,7 +296,7 @@ def test_a_thing_has_one_colour_and_a_domain_begins_where_it_begins(monkeypatch:
     def bars(groups, series, *, unit, at) -> None:
         drawn[unit] = {one.name: one.color for one in series}
 
-    monkeypatch.setattr("tide_cli.bench.adapt_page.lines", lines)
+    monkeypatch.setattr("tide_cli.bench.adapt_curves.lines", lines)
     monkeypatch.setattr("tide_cli.bench.adapt_page.bars", bars)
     arms = [STATIC, TIDE, NO_POOL]
     made = passes({arm: [[1.5] * 2, [1.5] * 2] for arm in arms})
@@ -290,14 +305,30 @@ def test_a_thing_has_one_colour_and_a_domain_begins_where_it_begins(monkeypatch:
         "measured": [vars(one) for name in (STATIC, TIDE, OWN, PLAIN) for one in measured("code", name, [10], 1)],
     }
     options = {"settings": {"draft": None}, "order": ("code", "sql"), "general": (), "plain": True, "seed": 3}
-    report = adapt_figures(options, ["code", "sql"], arms, entries, [])
+    second, third, fourth = (made[3 * piece + 1].begun + 20 for piece in (1, 2, 3))
+    events = [swap(second, 2), swap(third, 3), taken_back(fourth, 2), swap(fourth, 2)]
+    report = adapt_figures(options, ["code", "sql"], arms, entries, events)
     text = adapt_page({"adapt": report, "environment": ENVIRONMENT})
     for name in (STATIC, TIDE, OWN, NO_POOL):
         assert len({colors[name] for colors in drawn.values() if name in colors}) == 1
     assert len({color for colors in drawn.values() for color in colors.values()}) == 4
-    assert marks == [[(0, "code"), (240, "sql")]] * 2
+    begins, swaps, back = marks[0].values()
+    assert begins == [(0, "code"), (240, "sql")]
+    assert (swaps, back) == ([(150, "v0002"), (270, "v0003")], [(390, "v0002")])
+    assert marks == [marks[0]] * 2
     rows = [f"<td>{name}</td><td>{said}</td>" for name, said in (("order", "code, sql"), ("general", "none"))]
     assert all(row in text for row in (*rows, "<td>plain</td><td>yes</td>", "<td>seed</td><td>3</td>"))
+
+
+def test_a_swap_has_its_place_in_the_traffic() -> None:
+    made = passes({STATIC: [[1.5] * 2], TIDE: [[1.5] * 2]})  # 80 s each, in turns: from 1000, 1080, 1160 and 1240 on
+    rows = [swap(1100.0, 2), swap(1200.0, 3), taken_back(1250.0, 2), swap(1260.0, 4), swap(1270.0, 2), swap(1280.0, 4)]
+    found = [one for one in told(rows, made) if one["kind"] == "swap"]
+    assert [one["version"] for one in found] == [2, 3, 4, 2, 4]
+    assert [one["version"] for one in found if one["back"]] == [2]  # the successor that was under way is none
+    assert [one["seconds"] for one in found] == [20, 80, 100, 110, 120]  # of TIDE's arm, the second in each turn
+    assert [one["tokens"] for one in found] == [0, 120, 120, 120, 120]
+    assert [one["wall_s"] for one in found] == [100, 200, 260, 270, 280]
 
 
 def test_one_request_at_a_time_is_said_so() -> None:
@@ -312,11 +343,11 @@ def test_the_report_at_every_stage() -> None:
     made = passes({STATIC: [[1.5] * 3], TIDE: [[1.5, 2.0, 2.0]]})
     entries: dict[str, list] = {}
     events = [
-        {"time": 990.0, "kind": "swap", "text": "v0001 is served"},  # before the first piece
-        {"time": made[3].begun + 1, "kind": "swap", "text": "v0002 is served"},
-        {"time": made[3].begun + 1, "kind": "started", "text": "engine started"},
-        {"time": made[-1].begun + 999, "kind": "use", "text": "v0001 asked for by the user"},  # measuring begins
-        {"time": made[-1].begun + 999, "kind": "swap", "text": "v0001 is served"},
+        swap(990.0, 1),  # before the first piece
+        swap(made[3].begun + 1, 2),
+        event(made[3].begun + 1, "started", "engine started"),
+        event(made[-1].begun + 999, "use", "v0001 asked for by the user", version=1),  # measuring begins
+        swap(made[-1].begun + 999, 1),
     ]
     stages = (
         ("static", [{"version": 1, "captured_tokens": 9, "last_gate": None}]),

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tide_cli.bench import page
-from tide_cli.bench.adapt_figures import NO_POOL, OWN, PLAIN, POLICY, STATIC, TIDE
+from tide_cli.bench.adapt_curves import COLORS, curves
+from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread
-from tide_cli.bench.plots import Series, bars, has_plots, lines
+from tide_cli.bench.plots import Series, bars, has_plots
 from tide_cli.printable import many
 
 _TERMS = (
@@ -29,7 +30,6 @@ _TERMS = (
     "are quartiles, where there were three rounds or more.",
 )
 _NAMES = (STATIC, OWN, TIDE, POLICY, PLAIN)
-_COLORS = {STATIC: 0, TIDE: 1, OWN: 2, POLICY: 3, NO_POOL: 4}  # in every plot
 
 
 def adapt_page(report: Mapping[str, Any]) -> str:
@@ -65,19 +65,7 @@ def _said(value: object) -> object:
 
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
-    points = adapt["series"]
-    before = [0, *(point["tokens"] for point in points)]
-    marks = [(start, point["phase_name"]) for start, point in zip(before, points, strict=False) if point["piece"] == 0]
-    for figure, unit in (("al", "acceptance length"), ("tok_s", "output tok/s")):
-        curves = {
-            arm: [(point["tokens"], point["arms"][arm][figure]) for point in points if point["arms"][arm][figure]]
-            for arm in (points[0]["arms"] if points else ())
-        }
-        if curves:
-            svg = lines(
-                curves, x_unit="completion tokens of TIDE's arm", unit=unit, marks=marks, dots=True, colors=_COLORS
-            )
-            yield page.plot(svg, f"{unit.capitalize()} of each piece of traffic; dotted: another domain begins.")
+    yield from curves(adapt)
     domains = measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
@@ -97,7 +85,7 @@ def _series(at: Mapping[str, Mapping[str, Any]], name: str, label: str) -> Serie
     """Bars of `name`: the figure `label` of each domain, with its quartiles."""
     ends = [spread(figures, label) or (None, None) for figures in at.values()]
     values = [figures.get(label) for figures in at.values()]
-    return Series(name, values, [low for low, _ in ends], [high for _, high in ends], _COLORS[name])
+    return Series(name, values, [low for low, _ in ends], [high for _, high in ends], COLORS[name])
 
 
 _DOMAIN_HEADER = (
