@@ -95,6 +95,14 @@ class World:
         return [entry for entry in self.journal if entry[0] in self.served]
 
 
+class Told(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
@@ -166,12 +174,16 @@ def test_an_interrupted_run_goes_on_where_it_was(
         patch.setattr("tide_cli.bench.adapt.send", whole.send)
         run_adapt(options, tmp_path / "whole", {}, Progress())
     world.answers_left = answers
+    told = Told()
     with pytest.raises(KeyboardInterrupt):
-        run_adapt(options, tmp_path / "run", {}, Progress())
-    world.answers_left = 10**9
-    report = run_adapt(options, tmp_path / "run", {}, Progress())
+        run_adapt(options, tmp_path / "run", {}, told)
+    world.answers_left, cut = 10**9, len(told.lines)
+    report = run_adapt(options, tmp_path / "run", {}, told)
     assert world.sent() == whole.sent()  # nothing twice, nothing left out
     assert report["adapt"]["finished"]
+    assert sum(line.startswith("  piece") for line in told.lines) == 4  # each is told once
+    begun = [place for place, line in enumerate(told.lines) if line.startswith("phase")]
+    assert all(told.lines[place + 1].startswith("  piece") for place in begun if place + 1 < cut or place >= cut)
     done = len(world.journal)
     run_adapt(options, tmp_path / "run", {}, Progress())
     assert len(world.journal) == done  # all is there: nothing is started
@@ -281,6 +293,30 @@ def test_damaged_results_are_refused(
     with pytest.raises(UsageError, match="cannot be gone on with"):
         run_adapt(options, tmp_path / "run", {}, Progress())
     assert len(world.journal) == done
+
+
+def test_the_clock_stands_still_while_it_is_interrupted(
+    options: AdaptOptions, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(0, 10**6, 10))  # a pass takes 2 s, and the clock is looked at every 10 s
+    monkeypatch.setattr("tide_cli.bench.adapt.time", SimpleNamespace(time=lambda: float(next(moments))))
+    whole = run_adapt(options, tmp_path / "whole", {}, Progress())
+    again = World()
+    monkeypatch.setattr("tide_cli.bench.adapt.Arms", again.arms)
+    monkeypatch.setattr("tide_cli.bench.adapt.send", again.send)
+    again.answers_left = 12  # the general traffic, and the first two pieces
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    again.answers_left = 0
+    next(moment for moment in moments if moment >= 50_000)
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    again.answers_left = 10**9
+    next(moment for moment in moments if moment >= 500_000)
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    of, one = ([point["wall_s"] for point in each["adapt"]["series"]] for each in (whole, report))
+    assert of == [12, 32, 52, 72]
+    assert one == [12, 32, 54, 74]  # from ready engines to the first piece a look at the clock, else 8 s between two
 
 
 def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, tmp_path: Path, world: World) -> None:

@@ -331,6 +331,27 @@ def test_a_swap_has_its_place_in_the_traffic() -> None:
     assert [one["wall_s"] for one in found] == [100, 200, 260, 270, 280]
 
 
+def test_an_interruption_is_no_part_of_any_time() -> None:
+    made = passes({STATIC: [[1.5] * 3], TIDE: [RISING[2:5]]})
+    late = [Pass(**{**vars(one), "begun": one.begun + 5000 * (place > 2)}) for place, one in enumerate(made)]
+    session = {"begun": late[3].begun}
+    rows = [swap(made[1].begun + 1, 2), swap(made[3].begun + 7, 3), swap(made[3].begun + 5001, 4)]
+    reports = [
+        adapt_figures(
+            {"settings": {}},
+            ["code"],
+            [STATIC, TIDE],
+            {"pass": [{**vars(one), "texts": list(one.texts)} for one in each], "session": sessions},
+            events,
+        )
+        for each, sessions, events in ((made, [], []), (late, [{"begun": session["begun"] - 9}, session], rows))
+    ]
+    whole, report = reports
+    assert whole["series"] == report["series"]
+    assert whole["phases"] == report["phases"]
+    assert [event["wall_s"] for event in report["events"]] == [81, 240, 241]  # the second one in between
+
+
 def test_one_request_at_a_time_is_said_so() -> None:
     pytest.importorskip("matplotlib")
     of = [vars(one) for name in (STATIC, TIDE) for one in measured("code", name, [10], 1)]

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tide_cli.bench.adapt_clock import Session
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
@@ -70,6 +71,8 @@ class _Adapt:
             self._passes = [checked(Pass, entry) for entry in self._of("pass")]
             done = [checked(Measured, entry).requests for entry in self._of("measured")]
             done += [int(entry["requests"]) for entry in self._of("general_pass")]
+            for entry in self._of("session"):
+                checked(Session, entry)
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=ANOTHER) from None
         self._done = sum(done) + sum(one.requests for one in self._passes)
@@ -128,14 +131,22 @@ class _Adapt:
         done = {(one.phase, one.piece, one.arm) for one in self._passes}
         live = [arm for arm in options.arms if arm != STATIC]
         with self._standing(options.arms) as arms:
+            if self._passes:
+                self._add("session", **asdict(Session(time.time())))
             for arm in live:
                 pause(arms[arm], False)
             for number, phase in enumerate(self._script.phases):
+                left = [
+                    (place, piece, waiting)
+                    for place, piece in enumerate(pieces(phase.requests, options.piece))
+                    if (waiting := [arm for arm in turns(options.arms, place) if (number, place, arm) not in done])
+                ]
+                if not left:
+                    continue
                 self._progress.say(f"phase {number + 1} of {len(self._script.phases)}: {phase.name}")
-                for place, piece in enumerate(pieces(phase.requests, options.piece)):
-                    for arm in turns(options.arms, place):
-                        if (number, place, arm) not in done:
-                            self._pass(number, place, arm, arms[arm], piece)
+                for place, piece, waiting in left:
+                    for arm in waiting:
+                        self._pass(number, place, arm, arms[arm], piece)
                     self._tell_piece(number, place)
                 self._write_report()
             self._progress.say("waiting for the last training cycle")
@@ -255,7 +266,7 @@ class _Adapt:
 
     def _report(self) -> dict[str, Any]:
         options = self._options
-        kinds = ("general_pass", "static", "pass", "final", "measured", "finished")
+        kinds = ("general_pass", "static", "pass", "session", "final", "measured", "finished")
         figures = adapt_figures(
             options.to_json(),
             [phase.name for phase in self._script.phases],

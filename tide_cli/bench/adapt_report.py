@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tide_cli.bench.adapt_clock import Session, interruptions, without
 from tide_cli.bench.adapt_events import told
 from tide_cli.bench.adapt_figures import (
     Measured,
@@ -25,13 +27,16 @@ def adapt_figures(
     events: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """entries: kind -> records as `tide_cli.bench.adapt` writes them; events: rows of TIDE's journal, all of its life.
+    Interruptions are no part of any time.
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: those of TIDE's arm, see `told`,
     identical: {requests, same}, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
     options}.
     """
-    passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    made = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    gaps = interruptions(made, [Session(**entry) for entry in entries.get("session", ())])
+    passes = [replace(one, begun=without(one.begun, gaps)) for one in made]
     domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])
     kept = domains.pop(GENERAL, None)
     general = entries.get("general_pass", ())
@@ -43,7 +48,7 @@ def adapt_figures(
         "first_domain": _first_domain(phases, domains),
         "phases": phase_figures(passes, phases, arms),
         "series": series(passes, phases, arms),
-        "events": told(events, passes),
+        "events": told([{**event, "time": without(event["time"], gaps)} for event in events], passes),
         "identical": identical(passes, arms),
         "static": {**static, **{name: sum(entry[name] for entry in general) for name in ("requests", "errors")}},
         "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},
