@@ -48,7 +48,7 @@ class Arm:
 
 
 class World:
-    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured), in order."""
+    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured, concurrency), in order."""
 
     def __init__(self) -> None:
         self.journal: list[Any] = []
@@ -82,7 +82,7 @@ class World:
         if self.answers_left <= 0:
             raise KeyboardInterrupt
         self.answers_left -= len(requests)
-        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured))
+        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured, concurrency))
         steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
         answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, None) for r in requests]
         for answer in answers:
@@ -122,7 +122,15 @@ def options(tmp_path: Path) -> AdaptOptions:
         lines = [json.dumps({"messages": [{"role": "user", "content": f"{name} {i}"}]}) for i in range(12)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
     return AdaptOptions(
-        folder, ("code", "sql"), ("chat",), general_requests=4, requests=4, piece=2, held_out=2, rounds=2, concurrency=1
+        folder,
+        ("code", "sql"),
+        ("chat",),
+        general_requests=4,
+        requests=4,
+        piece=2,
+        held_out=2,
+        rounds=2,
+        concurrency=(1,),
     )
 
 
@@ -213,16 +221,42 @@ def test_a_further_arm_goes_by_the_policy(options: AdaptOptions, tmp_path: Path,
     assert {"policy_to_plain", "policy_to_tide", "policy_ratio"} <= code.keys()
 
 
+def test_the_pieces_take_several_concurrencies_in_turn(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    options = AdaptOptions(**{**vars(options), "requests": 8, "concurrency": (1, 3), "measure_at": (1, 3)})
+    told = Told()
+    adapt = run_adapt(options, tmp_path / "run", {}, told)["adapt"]
+    general, *sent = world.sent()
+    traffic = [(arm, prompts, load) for arm, prompts, captured, load in sent if captured]
+    assert (general[3], {load for *_, captured, load in sent if not captured}) == (1, {1, 3})
+    code = [(arm, load) for arm, _, load in traffic[:8]]
+    assert code[:4] == [("static", 1), ("tide", 1), ("static", 3), ("tide", 3)]
+    assert code[4:] == [("tide", 1), ("static", 1), ("tide", 3), ("static", 3)]  # nobody is first everywhere
+    assert [each[1:] for each in traffic if each[0] == "tide"] == [each[1:] for each in traffic if each[0] == "static"]
+    assert [point["concurrency"] for point in adapt["series"]] == [1, 3] * 4
+    assert list(adapt["phases"][0]["at"]) == ["1", "3"]
+    assert adapt["options"]["concurrency"] == [1, 3]
+    assert sum(line.startswith("  piece 2, 3 at a time: static v") for line in told.lines) == 2
+    done = len(world.journal)
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"] == adapt
+    assert len(world.journal) == done
+    with pytest.raises(UsageError) as refused:
+        run_adapt(AdaptOptions(**{**vars(options), "concurrency": (1,)}), tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in concurrency"
+
+
 def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     options: AdaptOptions, tmp_path: Path, world: World
 ) -> None:
-    run_adapt(options, tmp_path / "run", {}, Progress())
+    report = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    assert report["options"]["concurrency"] == 1
     file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
     head, *rest = file.read_text().splitlines()
     had = json.loads(head)
     del had["options"]["with_policy"], had["settings"], had["script"]
-    file.write_text("\n".join([json.dumps(had), *rest, ""]))
-    run_adapt(options, tmp_path / "run", {}, Progress())
+    parts = [json.loads(line) for line in rest]
+    assert sum(part.pop("concurrency") == 1 for part in parts if part["kind"] == "pass") == 8
+    file.write_text("\n".join(map(json.dumps, [had, *parts])) + "\n")
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"] == report
     assert len(world.journal) == done
     with pytest.raises(UsageError) as refused:
         run_adapt(AdaptOptions(**{**vars(options), "with_policy": True}), tmp_path / "run", {}, Progress())
@@ -399,6 +433,9 @@ def test_a_failed_request_meets_no_guard() -> None:
         (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),
         (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
+        (["--domains", "code", "--concurrency", "4,0"], "--concurrency '4,0' is not a list of whole numbers"),
+        (["--domains", "code", "--concurrency", "1,4", "--requests", "8"], "not every phase has a piece for each"),
+        (["--domains", "code", "--concurrency", "1,4", "--mixed", "8"], "not every phase has a piece for each"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
         (["--domains", "code", "--speculation", "auto", "--with-policy"], "--with-policy adds nothing"),
         (["--domains", "code", "--html", "/dev/null/report.html"], "cannot write /dev/null/report.html"),

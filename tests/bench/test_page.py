@@ -106,6 +106,9 @@ def test_plots_take_the_colours_of_the_page() -> None:
     assert "var(--series-1)" in drawn[0]
     assert all(f">{words}<" in drawn[1] for words in ("v0001", "swap"))
     assert ">none<" not in drawn[1]
+    two = {"a": [(0.0, 1.0), (1.0, 2.0)], "b": [(0.0, 1.0), (1.0, 2.0)]}
+    plain, dashed = (lines(two, x_unit="s", unit="", dashes=dashes) or "" for dashes in (None, {"b": 1}))
+    assert dashed.count("stroke-dasharray") > plain.count("stroke-dasharray")
 
 
 def test_half_a_character_is_written_as_what_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ it would have alone. In the end both drafts answer prompts that were never traff
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,14 +21,13 @@ from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measu
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
+from tide_cli.bench.adapt_traffic import Piece, cut, digests, sums, told
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance, state_folder
-from tide_cli.bench.figures import seconds_of, whole
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.report import make_report
-from tide_cli.bench.requests import Request
 from tide_cli.bench.scratch import BENCH
 from tide_cli.bench.shift import pieces, turns
 from tide_cli.errors import UsageError, reason
@@ -63,7 +61,7 @@ class _Adapt:
         self._options, self._folder, self._progress = options, folder, progress
         self._environment = environment
         self._script = Script.of(options)
-        at_once = max(options.concurrency, *options.measure_at)
+        at_once = max(*options.concurrency, *options.measure_at)
         common = {"speculation": "on", "max_running_requests": max(8, at_once), **dict(options.settings)}
         self._arms = Arms(folder, short_cycles(**common), interrupts)
         self._results = open_results(folder, options, self._arms.effective(), self._script.digest())
@@ -104,10 +102,10 @@ class _Adapt:
                 pause(tide, False)
             answered = {entry["piece"] for entry in self._of("general_pass")}
             # the pieces are larger here: nobody waits for a turn
-            for number, piece in enumerate(pieces(self._script.general, 4 * self._options.piece)):
+            for number, requests in enumerate(pieces(self._script.general, 4 * self._options.piece)):
                 if number not in answered:
-                    answers = self._send(tide, piece, self._options.concurrency, captured=True)
-                    self._add("general_pass", piece=number, **_sums(answers))
+                    answers = self._send(tide, Piece(requests, self._options.concurrency[0]), captured=True)
+                    self._add("general_pass", piece=number, **sums(answers))
             version = settle(tide)
             status = tide.status()
         for arm in self._options.arms:
@@ -138,8 +136,8 @@ class _Adapt:
             for number, phase in enumerate(self._script.phases):
                 left = [
                     (place, piece, waiting)
-                    for place, piece in enumerate(pieces(phase.requests, options.piece))
-                    if (waiting := [arm for arm in turns(options.arms, place) if (number, place, arm) not in done])
+                    for place, piece in enumerate(cut(phase, options.piece, options.concurrency))
+                    if (waiting := [arm for arm in turns(options.arms, piece.turn) if (number, place, arm) not in done])
                 ]
                 if not left:
                     continue
@@ -153,9 +151,9 @@ class _Adapt:
             versions = {arm: settle(arms[arm]) for arm in live}
         self._add("final", versions=versions)
 
-    def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Sequence[Request]) -> None:
+    def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Piece) -> None:
         begun = time.time()
-        answers = self._send(appliance, piece, self._options.concurrency, captured=True)
+        answers = self._send(appliance, piece, captured=True)
         status = appliance.status()
         made = Pass(
             phase=phase,
@@ -164,22 +162,17 @@ class _Adapt:
             begun=begun,
             draft=status["drafts"]["served"],
             training=status["training"]["running"],
-            texts=tuple(
-                hashlib.sha256(answer.text.encode(errors="surrogatepass")).hexdigest()[:16] for answer in answers
-            ),
-            **_sums(answers),
+            concurrency=piece.concurrency,
+            texts=digests(answers),
+            **sums(answers),
         )
         self._passes.append(made)
         self._add("pass", **asdict(made))
 
     def _tell_piece(self, phase: int, place: int) -> None:
         of = {one.arm: one for one in self._passes if (one.phase, one.piece) == (phase, place)}
-        words = [
-            f"{arm} v{of[arm].draft or 0:04d} {of[arm].tokens / max(1, of[arm].verify_steps):.2f} "
-            f"{of[arm].tokens / (of[arm].seconds or 1):.1f} tok/s"
-            for arm in self._options.arms
-        ]
-        self._progress.say(f"  piece {place + 1}: " + ", ".join(words))
+        load = f", {of[TIDE].concurrency} at a time" if len(self._options.concurrency) > 1 else ""
+        self._progress.say(f"  piece {place + 1}{load}: " + ", ".join(told(of[arm]) for arm in self._options.arms))
 
     # --- both drafts side by side
 
@@ -215,8 +208,9 @@ class _Adapt:
                     arm.use_draft(version)
                 # what is cached holds the draft states of the version before, and would spare the prefill
                 arm.flush_cache()
-                sums = _sums(self._send(arm, self._script.measured[name], concurrency, captured=False))
-                made = Measured(name, concurrency, number, contestant, version, **sums)
+                piece = Piece(tuple(self._script.measured[name]), concurrency)
+                counts = sums(self._send(arm, piece, captured=False))
+                made = Measured(name, concurrency, number, contestant, version, **counts)
                 self._add("measured", **asdict(made))
                 drafts = f"acceptance length {made.tokens / made.verify_steps:.2f}, " if made.verify_steps else ""
                 rate = made.tokens / (made.seconds or 1)
@@ -255,14 +249,12 @@ class _Adapt:
                 warm_up(appliance, next(iter(self._script.measured.values()))[0])
             yield arms
 
-    def _send(
-        self, appliance: Appliance, requests: Sequence[Request], concurrency: int, *, captured: bool
-    ) -> list[Answer]:
+    def _send(self, appliance: Appliance, piece: Piece, *, captured: bool) -> list[Answer]:
         def answered(_: Answer) -> None:
             self._done += 1
             self._progress.tick(self._done, self._total)
 
-        return send(appliance, requests, concurrency, captured=captured, on_answer=answered)
+        return send(appliance, piece.requests, piece.concurrency, captured=captured, on_answer=answered)
 
     def _report(self) -> dict[str, Any]:
         options = self._options
@@ -279,14 +271,3 @@ class _Adapt:
     def _write_report(self) -> None:
         """What there is so far, beside the records."""
         write_report(self._folder, self._report())
-
-
-def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
-    good = whole(answers)
-    return {
-        "seconds": seconds_of(answers),
-        "requests": len(answers),
-        "errors": len(answers) - len(good),
-        "tokens": sum(answer.completion_tokens for answer in good),
-        "verify_steps": sum(answer.verify_steps or 0 for answer in good),
-    }

@@ -28,8 +28,9 @@ class AdaptOptions:
     """As on the command line. order: domains as their traffic comes; mixed: requests of all of them at the end.
 
     general_requests, requests: of the general traffic and of each phase; piece: requests that an arm answers before the
-    next one's turn; held_out: prompts of a domain for measuring; measure_at: concurrencies, the first one counts most.
-    settings: of every arm.
+    next one's turn; concurrency: of the pieces of a phase, in turn; the first one also of the general traffic.
+    held_out: prompts of a domain for measuring; measure_at: concurrencies, the first one counts most. settings: of every
+    arm.
     """
 
     workload: Path
@@ -42,7 +43,7 @@ class AdaptOptions:
     held_out: int = 8
     rounds: int = 3
     max_tokens: int = 96
-    concurrency: int = 4
+    concurrency: tuple[int, ...] = (4,)
     measure_at: tuple[int, ...] = (4,)
     plain: bool = True
     without_pool: bool = False
@@ -55,7 +56,10 @@ class AdaptOptions:
         return (STATIC, TIDE, *[NO_POOL] * self.without_pool, *[POLICY] * self.with_policy)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "workload": str(self.workload), "settings": dict(self.settings)}
+        first, *more = self.concurrency
+        concurrency = list(self.concurrency) if more else first  # a number where it is one
+        plain = {"workload": str(self.workload), "concurrency": concurrency, "settings": dict(self.settings)}
+        return {**asdict(self), **plain}
 
     def differs_from(self, kept: Mapping[str, Any]) -> list[str]:
         """Names of the options that a kept run had otherwise; one that is younger than the run had its default."""

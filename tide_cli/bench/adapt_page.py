@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tide_cli.bench import page
-from tide_cli.bench.adapt_curves import COLORS, curves
+from tide_cli.bench.adapt_curves import COLORS, by_concurrency, curves
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
-from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread
+from tide_cli.bench.adapt_table import gain, measured, mixed_loads, ratio, reached, reading, spread, under
 from tide_cli.bench.plots import Series, bars, has_plots
 from tide_cli.printable import many
 
@@ -49,7 +49,8 @@ def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[s
     yield page.section("How to read this", page.items(_TERMS))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
     yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))
-    yield page.section("The traffic, phase by phase", page.table(_PHASE_HEADER, _phase_rows(adapt)))
+    words = "".join(map(page.paragraph, mixed_loads(adapt)))
+    yield page.section("The traffic, phase by phase", words, page.table(_PHASE_HEADER, _phase_rows(adapt)))
     events = [(f"{one['wall_s']:,.0f} s", f"{one['tokens']:,}", one["text"]) for one in adapt["events"]]
     yield page.section("What TIDE decided", page.table(("after", "tokens", "event"), events, kind="facts"))
     facts = {name.replace("_", " "): value for name, value in adapt["options"].items() if name != "settings"}
@@ -66,6 +67,7 @@ def _said(value: object) -> object:
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
     yield from curves(adapt)
+    yield from by_concurrency(adapt["domains"])
     domains = measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
@@ -122,9 +124,9 @@ def _phase_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
                 _form(static["late_al"], ".2f"),
                 _form(own["late_al"], ".2f"),
                 gain(live),
-                _form(static["late_tok_s"], ".1f"),
-                _form(own["late_tok_s"], ".1f"),
-                _form(live["late_ratio"], ".2f"),
+                under(phase, STATIC, "late_tok_s"),
+                under(phase, arm, "late_tok_s"),
+                under(phase, arm, "late_ratio"),
                 *reached(live),
                 _form(again.get("tokens"), ",.0f"),
             )

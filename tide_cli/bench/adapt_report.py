@@ -13,9 +13,9 @@ from tide_cli.bench.adapt_figures import (
     Pass,
     domain_figures,
     identical,
-    phase_figures,
     series,
 )
+from tide_cli.bench.adapt_phases import phase_figures
 from tide_cli.bench.shift import GENERAL
 
 
@@ -34,7 +34,9 @@ def adapt_figures(
     identical: {requests, same}, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
     options}.
     """
-    made = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    alone = options.get("concurrency")
+    before = {"concurrency": alone} if isinstance(alone, int) else {}  # of passes that are older than lists of them
+    made = [Pass(**{**before, **entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
     gaps = interruptions(made, [Session(**entry) for entry in entries.get("session", ())])
     passes = [replace(one, begun=without(one.begun, gaps)) for one in made]
     domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])

@@ -21,6 +21,7 @@ _VARIABLES = {_INK: "--ink", _LINE: "--line", _PAPER: "--paper"} | {
 }
 
 _SIZE = (7.2, 3.2)  # inches, 72 units each
+_DASHES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))  # line, marker of its points
 _MARKS = ((":", "", 1.0), ("--", "^", 0.0), ("-.", "v", 0.0))  # line, marker at its foot, where its words stand
 
 
@@ -83,21 +84,22 @@ def lines(
     dots: bool = False,
     at: float | None = None,
     colors: Mapping[str, int] | None = None,
+    dashes: Mapping[str, int] | None = None,
 ) -> str | None:
     """One line through the points of each series, (x, y).
 
     marks: kind to (x, words) of its vertical lines; up to three kinds are told apart, each with its place in the
-    legend. dots: mark the points, whose x are whole numbers. colors: see Series.
+    legend. dots: mark the points, and no x between whole numbers. colors: see Series; dashes: which sort of line, the
+    unbroken one where none is said.
     """
     kinds = {kind: found for kind, found in (marks or {}).items() if found}
 
     def draw(axes: Any) -> None:
         for place, (name, points) in enumerate(series.items()):
             color = _color((colors or {}).get(name), place)
-            marker = "o" if dots else None
-            axes.plot(
-                [x for x, _ in points], [y for _, y in points], color=color, label=name, marker=marker, markersize=4
-            )
+            line, marker = _DASHES[(dashes or {}).get(name, 0) % len(_DASHES)]
+            axes.plot([x for x, _ in points], [y for _, y in points], color=color, label=name, linestyle=line,
+                      marker=marker if dots else None, markersize=4)  # fmt: skip
         for kind, style in zip(marks or {}, _MARKS, strict=False):
             _mark(axes, kind, kinds.get(kind, ()), *style)
         if dots:

@@ -13,6 +13,7 @@ from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.where import Json, path_option
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 
 
 @bench_app.command("adapt")
@@ -44,7 +45,9 @@ def adapt(
     held_out: Annotated[int, typer.Option("--held-out", min=1, help="Prompts of each domain for measuring.")] = 8,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Rounds of measuring the final drafts.")] = 3,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens of an answer at most.")] = 96,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Requests at a time; of several, e.g. 1,4, the pieces take turns.")
+    ] = "4",
     measure_at: Annotated[
         str | None,
         typer.Option("--measure-at", help="Requests at a time in the end, e.g. 4,1.", show_default="--concurrency"),
@@ -108,6 +111,17 @@ def adapt(
         raise UsageError("--speculation off leaves nothing to adapt")
     if with_policy and speculation == "auto":
         raise UsageError("--with-policy adds nothing", why="with --speculation auto every arm goes by the policy")
+    loads, ends = (
+        tuple(map(int, numbers(text, flag, whole=True)))
+        for text, flag in ((concurrency, "--concurrency"), (measure_at or concurrency, "--measure-at"))
+    )
+    fewest = -(-min(requests, mixed or requests) // piece)
+    if fewest < len(loads):
+        raise UsageError(
+            f"--concurrency {concurrency}: not every phase has a piece for each",
+            why=f"one has {many(fewest, 'piece')}",
+            remedy="choose a smaller --piece, or more --requests",
+        )
     settings: dict[str, Any] = {"target": target, "dtype": dtype, "speculation": speculation, "seed": seed}
     options = AdaptOptions(
         workload=workload.absolute(),
@@ -120,8 +134,8 @@ def adapt(
         held_out=held_out,
         rounds=rounds,
         max_tokens=max_tokens,
-        concurrency=concurrency,
-        measure_at=tuple(map(int, numbers(measure_at or str(concurrency), "--measure-at", whole=True))),
+        concurrency=loads,
+        measure_at=ends,
         plain=plain,
         without_pool=without_pool,
         with_policy=with_policy,
