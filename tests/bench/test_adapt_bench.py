@@ -16,11 +16,13 @@ from tide_cli.bench.adapt import run_adapt
 from tide_cli.bench.adapt_guards import judge_adapt
 from tide_cli.bench.adapt_kept import write_report
 from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.adapt_page import adapt_page
 from tide_cli.bench.arms import Arms
 from tide_cli.bench.client import Answer
 from tide_cli.bench.guards import parse_guard
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
+from tide_cli.bench.report import take_environment
 from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
 
@@ -48,7 +50,8 @@ class Arm:
 
 
 class World:
-    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured, concurrency), in order."""
+    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured, concurrency or
+    arrivals), in order."""
 
     def __init__(self) -> None:
         self.journal: list[Any] = []
@@ -78,11 +81,11 @@ class World:
     def copy(self, source: str, target: str) -> None:
         self.journal.append(("copy", source, target))
 
-    def send(self, arm: Arm, requests, concurrency: int, *, captured: bool, on_answer) -> list[Answer]:
+    def send(self, arm: Arm, requests, concurrency: int | None, *, arrivals, captured: bool, on_answer) -> list[Answer]:
         if self.answers_left <= 0:
             raise KeyboardInterrupt
         self.answers_left -= len(requests)
-        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured, concurrency))
+        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured, arrivals or concurrency))
         steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
         answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, None) for r in requests]
         for answer in answers:
@@ -244,6 +247,31 @@ def test_the_pieces_take_several_concurrencies_in_turn(options: AdaptOptions, tm
     assert refused.value.why == "it differs in concurrency"
 
 
+def test_the_traffic_arrives_as_in_a_trace(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    rows = [(0, 10), (1, 20), (1, 3), (4, 200), (50, 9), (50.5, 9), (52, 9), (60, 9), (61, 9)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["timestamp_s,output_tokens", *(f"{at},{length}" for at, length in rows)]))
+    digest = Script.of(options).digest()
+    options = AdaptOptions(**{**vars(options), "trace": trace, "speed": 2.0})
+    adapt = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    general, *sent = world.sent()
+    assert general[3] == 1  # what is no traffic of a phase is sent at the concurrency
+    assert {load for *_, captured, load in sent if not captured} == {4}
+    traffic = {arm: [each[3] for each in sent if each[0] == arm and each[2]] for arm in ("static", "tide")}
+    assert traffic["tide"] == [(0.0, 0.5), (0.0, 1.5), (0.0, 0.25), (0.0, 4.0)]
+    assert traffic["static"] == traffic["tide"]
+    phases = Script.of(options).phases
+    assert [one.max_tokens for phase in phases for one in phase.requests] == [10, 20, 3, 96, 9, 9, 9, 9]
+    assert [point["concurrency"] for point in adapt["series"]] == [None] * 4
+    assert (adapt["options"]["trace"], adapt["options"]["speed"]) == (str(trace), 2.0)
+    assert Script.of(options).digest() != digest
+    page = adapt_page({"adapt": adapt, "environment": take_environment()})
+    assert "The requests of the traffic came when the trace says" in page
+    trace.write_text(trace.read_text().replace("50.5", "51"))
+    with pytest.raises(UsageError, match="holds another run"):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+
+
 def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     options: AdaptOptions, tmp_path: Path, world: World
 ) -> None:
@@ -252,7 +280,9 @@ def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
     head, *rest = file.read_text().splitlines()
     had = json.loads(head)
-    del had["options"]["with_policy"], had["settings"], had["script"]
+    del had["settings"], had["script"]
+    for option in ("with_policy", "trace", "speed"):
+        del had["options"][option]
     parts = [json.loads(line) for line in rest]
     assert sum(part.pop("concurrency") == 1 for part in parts if part["kind"] == "pass") == 8
     file.write_text("\n".join(map(json.dumps, [had, *parts])) + "\n")
@@ -436,6 +466,10 @@ def test_a_failed_request_meets_no_guard() -> None:
         (["--domains", "code", "--concurrency", "4,0"], "--concurrency '4,0' is not a list of whole numbers"),
         (["--domains", "code", "--concurrency", "1,4", "--requests", "8"], "not every phase has a piece for each"),
         (["--domains", "code", "--concurrency", "1,4", "--mixed", "8"], "not every phase has a piece for each"),
+        (["--domains", "code", "--speed", "2"], "--speed has no effect"),
+        (["--domains", "code", "--trace", "absent.csv"], "cannot read the trace"),
+        (["--domains", "code", "--trace", "t.csv", "--speed", "0"], "--speed 0.0 is not accepted"),
+        (["--domains", "code", "--trace", "t.csv", "--concurrency", "1,4"], "--trace and several concurrencies"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
         (["--domains", "code", "--speculation", "auto", "--with-policy"], "--with-policy adds nothing"),
         (["--domains", "code", "--html", "/dev/null/report.html"], "cannot write /dev/null/report.html"),

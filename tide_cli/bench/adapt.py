@@ -21,7 +21,7 @@ from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measu
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
-from tide_cli.bench.adapt_traffic import Piece, cut, digests, sums, told
+from tide_cli.bench.adapt_traffic import Piece, digests, sums, told
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance, state_folder
@@ -136,7 +136,7 @@ class _Adapt:
             for number, phase in enumerate(self._script.phases):
                 left = [
                     (place, piece, waiting)
-                    for place, piece in enumerate(cut(phase, options.piece, options.concurrency))
+                    for place, piece in enumerate(self._script.pieces(number, options))
                     if (waiting := [arm for arm in turns(options.arms, piece.turn) if (number, place, arm) not in done])
                 ]
                 if not left:
@@ -254,7 +254,14 @@ class _Adapt:
             self._done += 1
             self._progress.tick(self._done, self._total)
 
-        return send(appliance, piece.requests, piece.concurrency, captured=captured, on_answer=answered)
+        return send(
+            appliance,
+            piece.requests,
+            piece.concurrency,
+            arrivals=piece.arrivals,
+            captured=captured,
+            on_answer=answered,
+        )
 
     def _report(self) -> dict[str, Any]:
         options = self._options

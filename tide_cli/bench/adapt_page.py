@@ -8,7 +8,7 @@ from typing import Any
 from tide_cli.bench import page
 from tide_cli.bench.adapt_curves import COLORS, by_concurrency, curves
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
-from tide_cli.bench.adapt_table import gain, measured, mixed_loads, ratio, reached, reading, spread, under
+from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread, traffic_load, under
 from tide_cli.bench.plots import Series, bars, has_plots
 from tide_cli.printable import many
 
@@ -46,11 +46,10 @@ def adapt_page(report: Mapping[str, Any]) -> str:
 
 def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[str]:
     yield page.section("In short", page.items(reading(adapt)), page.guards(adapt.get("guards", ())))
-    yield page.section("How to read this", page.items(_TERMS))
+    yield page.section("How to read this", page.items([*_TERMS, *traffic_load(adapt)]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
     yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))
-    words = "".join(map(page.paragraph, mixed_loads(adapt)))
-    yield page.section("The traffic, phase by phase", words, page.table(_PHASE_HEADER, _phase_rows(adapt)))
+    yield page.section("The traffic, phase by phase", page.table(_PHASE_HEADER, _phase_rows(adapt)))
     events = [(f"{one['wall_s']:,.0f} s", f"{one['tokens']:,}", one["text"]) for one in adapt["events"]]
     yield page.section("What TIDE decided", page.table(("after", "tokens", "event"), events, kind="facts"))
     facts = {name.replace("_", " "): value for name, value in adapt["options"].items() if name != "settings"}
@@ -62,7 +61,9 @@ def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[s
 def _said(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else value
 
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:

@@ -22,7 +22,7 @@ def as_tables(adapt: dict[str, Any]) -> RenderableType:
     if adapt["domains"]:
         parts.append(_domains(adapt))
     if adapt["phases"]:
-        parts += [_phases(adapt), *mixed_loads(adapt)]
+        parts += [_phases(adapt), *traffic_load(adapt)]
     return Group(*parts, *reading(adapt))
 
 
@@ -87,13 +87,18 @@ def under(phase: Mapping[str, Any], arm: str, name: str) -> str:
     return " / ".join(_form(of[arm][name], digits) for of in phase.get("at", {"": alone}).values())
 
 
-def mixed_loads(adapt: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be said of the rates of phases that had several concurrencies; nothing else."""
+def traffic_load(adapt: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of the rates of the traffic, unless it came at one concurrency."""
+    if adapt["options"].get("trace"):
+        yield (
+            "The requests of the traffic came when the trace says, whatever had been answered: its output tok/s and "
+            "their ratios say how much was asked for, as far as the engine kept up, and little of its speed."
+        )
     loads = next((list(phase["at"]) for phase in adapt["phases"] if "at" in phase), [])
     if loads:
         yield (
-            f"{' / '.join(loads)}: a phase's pieces were answered so many at a time in turn. Its rates and their ratios "
-            "stand here for each of them, over the last third of its own pieces; its lengths and gains are of all."
+            f"{' / '.join(loads)}: a phase's pieces were answered so many at a time in turn. Its rates and their "
+            "ratios stand there for each, over the last third of its own pieces; its lengths and gains are of all."
         )
 
 

@@ -105,18 +105,21 @@ def short_cycles(**more: Any) -> dict[str, Any]:
 def send(
     appliance: Appliance,
     requests: Sequence[Request],
-    concurrency: int,
+    concurrency: int | None,
     *,
     captured: bool,
+    arrivals: Sequence[float] | None = None,
     on_answer: Callable[[Answer], None] | None = None,
 ) -> list[Answer]:
-    """Answers in the order of the requests. TideError where not one was answered."""
+    """Answers in the order of the requests. Either concurrency or arrivals, as of `send_all`. TideError where not one
+    was answered."""
     answers = asyncio.run(
         send_all(
             appliance.url,
             appliance.model,
             requests,
             concurrency=concurrency,
+            arrivals=arrivals,
             captured=captured,
             on_answer=on_answer,
         )

@@ -48,6 +48,11 @@ def adapt(
     concurrency: Annotated[
         str, typer.Option("--concurrency", help="Requests at a time; of several, e.g. 1,4, the pieces take turns.")
     ] = "4",
+    trace: Annotated[
+        Path | None,
+        path_option("--trace", "Arrivals of the traffic: timestamp_s, output_tokens; instead of --concurrency.", "CSV"),
+    ] = None,
+    speed: Annotated[float, typer.Option("--speed", help="How many times as fast as the trace.")] = 1.0,
     measure_at: Annotated[
         str | None,
         typer.Option("--measure-at", help="Requests at a time in the end, e.g. 4,1.", show_default="--concurrency"),
@@ -97,6 +102,7 @@ def adapt(
     from tide_cli.bench.guards import parse_guard
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
+    from tide_cli.bench.requests import SLOWEST
 
     guards = [parse_guard(text) for text in guard or ()]
     if html is not None:
@@ -115,6 +121,15 @@ def adapt(
         tuple(map(int, numbers(text, flag, whole=True)))
         for text, flag in ((concurrency, "--concurrency"), (measure_at or concurrency, "--measure-at"))
     )
+    if trace is not None and len(loads) > 1:
+        raise UsageError(
+            "--trace and several concurrencies exclude each other",
+            remedy="name one, for what is not sent when the trace says, and others with --measure-at",
+        )
+    if speed < SLOWEST:
+        raise UsageError(f"--speed {speed} is not accepted", remedy=f"give a number from {SLOWEST} on")
+    if speed != 1 and trace is None:
+        raise UsageError("--speed has no effect", why="it makes a --trace faster")
     fewest = -(-min(requests, mixed or requests) // piece)
     if fewest < len(loads):
         raise UsageError(
@@ -135,6 +150,8 @@ def adapt(
         rounds=rounds,
         max_tokens=max_tokens,
         concurrency=loads,
+        trace=None if trace is None else trace.absolute(),
+        speed=speed,
         measure_at=ends,
         plain=plain,
         without_pool=without_pool,
