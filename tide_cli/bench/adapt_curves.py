@@ -15,7 +15,7 @@ from tide_cli.bench.plots import lines
 COLORS = {STATIC: 0, TIDE: 1, OWN: 2, POLICY: 3, NO_POOL: 4, PLAIN: 5}  # in every plot
 _FIGURES = (("al", "acceptance length"), ("tok_s", "output tok/s"))
 _AXES = (("tokens", "completion tokens of TIDE's arm"), ("seconds", "seconds that TIDE's arm was answering"))
-_BEGINS, _SERVED, _BACK = "a domain begins", "a draft comes into service", "a draft is taken back"
+_BEGINS, _SERVED, _BACK = "domain begins", "swap", "draft taken back"
 
 
 def curves(adapt: Mapping[str, Any]) -> Iterator[str]:

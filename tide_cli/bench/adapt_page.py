@@ -22,6 +22,7 @@ _TERMS = (
     "Acceptance length: completion tokens per step of the served model, its own token included; 1 means that the draft "
     "was of no use.",
     "Output tok/s: completion tokens of all answers per second, the time for their prompts included.",
+    "Swap: another draft comes into service; taken back: the one before returns. Its version stands beside the line.",
     "Phase by phase, lengths, rates and the gain are those of the last third of its pieces, and 90 % of the gain is "
     "looked for over as many pieces. Behind the ± stands the gain's standard error, from the scatter between one piece "
     "and the next; a gain below two of them is not clear, and has no 90 %.",

@@ -22,7 +22,7 @@ _VARIABLES = {_INK: "--ink", _LINE: "--line", _PAPER: "--paper"} | {
 
 _SIZE = (7.2, 3.2)  # inches, 72 units each
 _DASHES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))  # line, marker of its points
-_MARKS = ((":", "", 1.0), ("--", "^", 0.0), ("-.", "v", 0.0))  # line, marker at its foot, where its words stand
+_MARKS = ((":", "", 1.0), ("--", "^", 0.0), ("-.", "v", 0.2))  # line, marker at its foot, where its words stand
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def lines(
 
 
 def _mark(axes: Any, kind: str, found: Sequence[tuple[float, str]], line: str, marker: str, height: float) -> None:
-    """Words at the foot are upright: lines that stand close together keep theirs apart."""
-    low = {"rotation": 90, "va": "bottom"} if height == 0 else {}
+    """Words below the top are upright: lines that stand close together keep theirs apart."""
+    low = {"rotation": 90, "va": "bottom"} if height < 1 else {}
     for place, (x, words) in enumerate(found):
         label = None if place else kind
         axes.plot([x, x], [0, 1], transform=axes.get_xaxis_transform(), label=label, color=_INK, linewidth=1,
