@@ -16,11 +16,13 @@ from tide_cli.bench.adapt import run_adapt
 from tide_cli.bench.adapt_guards import judge_adapt
 from tide_cli.bench.adapt_kept import write_report
 from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.adapt_page import adapt_page
 from tide_cli.bench.arms import Arms
 from tide_cli.bench.client import Answer
 from tide_cli.bench.guards import parse_guard
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
+from tide_cli.bench.report import take_environment
 from tide_cli.bench.requests import Request
 from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
@@ -49,7 +51,8 @@ class Arm:
 
 
 class World:
-    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured), in order."""
+    """Stands in for `Arms` and the functions beside it. journal: (arm, prompts, captured, concurrency or
+    arrivals), in order."""
 
     def __init__(self) -> None:
         self.journal: list[Any] = []
@@ -80,11 +83,13 @@ class World:
     def copy(self, source: str, target: str) -> None:
         self.journal.append(("copy", source, target))
 
-    def send(self, arm: Arm, requests, concurrency: int, *, captured: bool, on_answer, all_may_fail) -> list[Answer]:
+    def send(
+        self, arm: Arm, requests, concurrency: int | None, *, arrivals, captured: bool, on_answer, all_may_fail
+    ) -> list[Answer]:
         if self.answers_left <= 0:
             raise KeyboardInterrupt
         self.answers_left -= len(requests)
-        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured))
+        self.journal.append((arm.name, [r.messages[0]["content"] for r in requests], captured, arrivals or concurrency))
         steps = None if arm.name == "plain" else 8 // (1 + self.served[arm.name])
         answers = [Answer(r, 0.0, 1.0, 2.0, (1.0, 2.0), 4, 8, steps, self.text, self.error(r)) for r in requests]
         for answer in answers:
@@ -98,6 +103,14 @@ class World:
 
     def sent(self) -> list[Any]:
         return [entry for entry in self.journal if entry[0] in self.served]
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
 
 
 @pytest.fixture
@@ -119,7 +132,15 @@ def options(tmp_path: Path) -> AdaptOptions:
         lines = [json.dumps({"messages": [{"role": "user", "content": f"{name} {i}"}]}) for i in range(12)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
     return AdaptOptions(
-        folder, ("code", "sql"), ("chat",), general_requests=4, requests=4, piece=2, held_out=2, rounds=2, concurrency=1
+        folder,
+        ("code", "sql"),
+        ("chat",),
+        general_requests=4,
+        requests=4,
+        piece=2,
+        held_out=2,
+        rounds=2,
+        concurrency=(1,),
     )
 
 
@@ -171,12 +192,16 @@ def test_an_interrupted_run_goes_on_where_it_was(
         patch.setattr("tide_cli.bench.adapt.send", whole.send)
         run_adapt(options, tmp_path / "whole", {}, Progress())
     world.answers_left = answers
+    told = Told()
     with pytest.raises(KeyboardInterrupt):
-        run_adapt(options, tmp_path / "run", {}, Progress())
-    world.answers_left = 10**9
-    report = run_adapt(options, tmp_path / "run", {}, Progress())
+        run_adapt(options, tmp_path / "run", {}, told)
+    world.answers_left, cut = 10**9, len(told.lines)
+    report = run_adapt(options, tmp_path / "run", {}, told)
     assert world.sent() == whole.sent()  # nothing twice, nothing left out
     assert report["adapt"]["finished"]
+    assert sum(line.startswith("  piece") for line in told.lines) == 4  # each is told once
+    begun = [place for place, line in enumerate(told.lines) if line.startswith("phase")]
+    assert all(told.lines[place + 1].startswith("  piece") for place in begun if place + 1 < cut or place >= cut)
     done = len(world.journal)
     run_adapt(options, tmp_path / "run", {}, Progress())
     assert len(world.journal) == done  # all is there: nothing is started
@@ -206,16 +231,69 @@ def test_a_further_arm_goes_by_the_policy(options: AdaptOptions, tmp_path: Path,
     assert {"policy_to_plain", "policy_to_tide", "policy_ratio"} <= code.keys()
 
 
+def test_the_pieces_take_several_concurrencies_in_turn(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    options = AdaptOptions(**{**vars(options), "requests": 8, "concurrency": (1, 3), "measure_at": (1, 3)})
+    told = Told()
+    adapt = run_adapt(options, tmp_path / "run", {}, told)["adapt"]
+    general, *sent = world.sent()
+    traffic = [(arm, prompts, load) for arm, prompts, captured, load in sent if captured]
+    assert (general[3], {load for *_, captured, load in sent if not captured}) == (1, {1, 3})
+    code = [(arm, load) for arm, _, load in traffic[:8]]
+    assert code[:4] == [("static", 1), ("tide", 1), ("static", 3), ("tide", 3)]
+    assert code[4:] == [("tide", 1), ("static", 1), ("tide", 3), ("static", 3)]  # nobody is first everywhere
+    assert [each[1:] for each in traffic if each[0] == "tide"] == [each[1:] for each in traffic if each[0] == "static"]
+    assert [point["concurrency"] for point in adapt["series"]] == [1, 3] * 4
+    assert list(adapt["phases"][0]["at"]) == ["1", "3"]
+    assert adapt["options"]["concurrency"] == [1, 3]
+    assert sum(line.startswith("  piece 2, 3 at a time: static v") for line in told.lines) == 2
+    done = len(world.journal)
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"] == adapt
+    assert len(world.journal) == done
+    with pytest.raises(UsageError) as refused:
+        run_adapt(AdaptOptions(**{**vars(options), "concurrency": (1,)}), tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in concurrency"
+
+
+def test_the_traffic_arrives_as_in_a_trace(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    rows = [(0, 10), (1, 20), (1, 3), (4, 200), (50, 9), (50.5, 9), (52, 9), (60, 9), (61, 9)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["timestamp_s,output_tokens", *(f"{at},{length}" for at, length in rows)]))
+    digest = Script.of(options).digest()
+    options = AdaptOptions(**{**vars(options), "trace": trace, "speed": 2.0})
+    adapt = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    general, *sent = world.sent()
+    assert general[3] == 1  # what is no traffic of a phase is sent at the concurrency
+    assert {load for *_, captured, load in sent if not captured} == {4}
+    traffic = {arm: [each[3] for each in sent if each[0] == arm and each[2]] for arm in ("static", "tide")}
+    assert traffic["tide"] == [(0.0, 0.5), (0.0, 1.5), (0.0, 0.25), (0.0, 4.0)]
+    assert traffic["static"] == traffic["tide"]
+    phases = Script.of(options).phases
+    assert [one.max_tokens for phase in phases for one in phase.requests] == [10, 20, 3, 96, 9, 9, 9, 9]
+    assert [point["concurrency"] for point in adapt["series"]] == [None] * 4
+    assert (adapt["options"]["trace"], adapt["options"]["speed"]) == (str(trace), 2.0)
+    assert Script.of(options).digest() != digest
+    page = adapt_page({"adapt": adapt, "environment": take_environment()})
+    assert "The requests of the traffic came when the trace says" in page
+    trace.write_text(trace.read_text().replace("50.5", "51"))
+    with pytest.raises(UsageError, match="holds another run"):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+
+
 def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     options: AdaptOptions, tmp_path: Path, world: World
 ) -> None:
-    run_adapt(options, tmp_path / "run", {}, Progress())
+    report = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
+    assert report["options"]["concurrency"] == 1
     file, done = tmp_path / "run" / "results.jsonl", len(world.journal)
     head, *rest = file.read_text().splitlines()
     had = json.loads(head)
-    del had["options"]["with_policy"], had["settings"], had["script"]
-    file.write_text("\n".join([json.dumps(had), *rest, ""]))
-    run_adapt(options, tmp_path / "run", {}, Progress())
+    del had["settings"], had["script"]
+    for option in ("with_policy", "trace", "speed"):
+        del had["options"][option]
+    parts = [json.loads(line) for line in rest]
+    assert sum(part.pop("concurrency") == 1 for part in parts if part["kind"] == "pass") == 8
+    file.write_text("\n".join(map(json.dumps, [had, *parts])) + "\n")
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"] == report
     assert len(world.journal) == done
     with pytest.raises(UsageError) as refused:
         run_adapt(AdaptOptions(**{**vars(options), "with_policy": True}), tmp_path / "run", {}, Progress())
@@ -304,6 +382,30 @@ def test_damaged_results_are_refused(
     assert len(world.journal) == done
 
 
+def test_the_clock_stands_still_while_it_is_interrupted(
+    options: AdaptOptions, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(0, 10**6, 10))  # a pass takes 2 s, and the clock is looked at every 10 s
+    monkeypatch.setattr("tide_cli.bench.adapt.time", SimpleNamespace(time=lambda: float(next(moments))))
+    whole = run_adapt(options, tmp_path / "whole", {}, Progress())
+    again = World()
+    monkeypatch.setattr("tide_cli.bench.adapt.Arms", again.arms)
+    monkeypatch.setattr("tide_cli.bench.adapt.send", again.send)
+    again.answers_left = 12  # the general traffic, and the first two pieces
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    again.answers_left = 0
+    next(moment for moment in moments if moment >= 50_000)
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    again.answers_left = 10**9
+    next(moment for moment in moments if moment >= 500_000)
+    report = run_adapt(options, tmp_path / "run", {}, Progress())
+    of, one = ([point["wall_s"] for point in each["adapt"]["series"]] for each in (whole, report))
+    assert of == [12, 32, 52, 72]
+    assert one == [12, 32, 54, 74]  # from ready engines to the first piece a look at the clock, else 8 s between two
+
+
 def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, tmp_path: Path, world: World) -> None:
     folder = tmp_path / "run" / "tide"
     folder.mkdir(parents=True)
@@ -384,6 +486,13 @@ def test_a_failed_request_meets_no_guard() -> None:
         (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),
         (["--domains", "code", "--measure-at", "4,x"], "--measure-at '4,x' is not a list of whole numbers"),
+        (["--domains", "code", "--concurrency", "4,0"], "--concurrency '4,0' is not a list of whole numbers"),
+        (["--domains", "code", "--concurrency", "1,4", "--requests", "8"], "not every phase has a piece for each"),
+        (["--domains", "code", "--concurrency", "1,4", "--mixed", "8"], "not every phase has a piece for each"),
+        (["--domains", "code", "--speed", "2"], "--speed has no effect"),
+        (["--domains", "code", "--trace", "absent.csv"], "cannot read the trace"),
+        (["--domains", "code", "--trace", "t.csv", "--speed", "0"], "--speed 0.0 is not accepted"),
+        (["--domains", "code", "--trace", "t.csv", "--concurrency", "1,4"], "--trace and several concurrencies"),
         (["--domains", "code", "--speculation", "off"], "leaves nothing to adapt"),
         (["--domains", "code", "--speculation", "auto", "--with-policy"], "--with-policy adds nothing"),
         (["--domains", "code", "--html", "/dev/null/report.html"], "cannot write /dev/null/report.html"),

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from tide_cli.bench.adapt_events import told
 from tide_cli.bench.adapt_figures import (
     NO_POOL,
     OWN,
@@ -18,11 +19,10 @@ from tide_cli.bench.adapt_figures import (
     Pass,
     domain_figures,
     identical,
-    ninety,
-    phase_figures,
     series,
 )
 from tide_cli.bench.adapt_page import adapt_page
+from tide_cli.bench.adapt_phases import ninety, phase_figures
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.adapt_table import as_tables, gain, reached, reading
 from tide_cli.bench.shift import GENERAL
@@ -34,18 +34,35 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
-def passes(lengths: dict[str, list[list[float]]]) -> list[Pass]:
+def passes(lengths: dict[str, list[list[float]]], loads: tuple[int, ...] = (1,)) -> list[Pass]:
     """lengths: arm -> phase -> acceptance length of each piece. A piece has 120 tokens and takes 1 s a verify step, so
-    that the acceptance length is also the rate; arms take turns on one clock."""
+    that the acceptance length is also the rate, and with `loads`, which pieces take in turn, the rate of each request
+    at a time; arms take turns on one clock."""
     made, clock = [], 1000.0
     arms = list(lengths)
     for phase in range(len(lengths[arms[0]])):
         for piece in range(len(lengths[arms[0]][phase])):
             for arm in arms:
                 steps = round(TOKENS / lengths[arm][phase][piece])
-                made.append(Pass(phase, piece, arm, clock, float(steps), 2, 0, TOKENS, steps, phase, False, ("x", arm)))
-                clock += steps
+                load = loads[piece % len(loads)]
+                counts = (steps / load, 2, 0, TOKENS, steps)
+                made.append(Pass(phase, piece, arm, clock, *counts, phase, False, ("x", arm), load))
+                clock += steps / load
     return made
+
+
+def event(moment: float, kind: str, text: str, **data: object) -> dict:
+    """A row of the journal."""
+    return {"id": 1, "time": moment, "kind": kind, "text": text, "data": data}
+
+
+def swap(moment: float, version: int) -> dict:
+    return event(moment, "swap", f"v{version:04d} is served", version=version)
+
+
+def taken_back(moment: float, returns: int) -> dict:
+    text = f"v{returns + 1:04d} is taken back, v{returns:04d} returns"
+    return event(moment, "rollback", text, version=returns + 1, previous=returns)
 
 
 RISING = [1.5, 1.5, 1.5, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
@@ -128,6 +145,28 @@ def test_phases_and_recovery() -> None:
     assert (third["name"], third["visit"]) == ("a", 1)
     assert third["live"][TIDE]["recovered"]["tokens"] == 3 * 120  # at once: with the first window
     assert third["live"][NO_POOL]["recovered"] is None
+
+
+def test_no_rate_is_of_several_concurrencies() -> None:
+    lengths = {STATIC: [[1.5] * 9], TIDE: [[*RISING[:7], 2.0, 2.5]]}
+    made = passes(lengths, (1, 4))  # five pieces at 1, four at 4
+    (phase,) = phase_figures(made, ["a"], [STATIC, TIDE])
+    (alone,) = phase_figures([one for one in made if one.concurrency == 1], ["a"], [STATIC, TIDE])
+    (four,) = phase_figures([one for one in made if one.concurrency == 4], ["a"], [STATIC, TIDE])
+    for arm in (STATIC, TIDE):
+        rates = {name: phase["arms"][arm][name] for name in ("tok_s", "late_tok_s")}
+        assert rates == {name: alone["arms"][arm][name] for name in rates}  # of the first one
+        for load, of in (("1", alone), ("4", four)):
+            assert {name: phase["at"][load][arm][name] for name in rates} == {n: of["arms"][arm][n] for n in rates}
+    assert phase["at"]["1"][TIDE]["late_tok_s"] == 2.5
+    assert phase["at"]["4"][TIDE]["late_tok_s"] == 4 * 2.0
+    assert (phase["at"]["1"][TIDE]["late_ratio"], phase["live"][TIDE]["late_ratio"]) == (2.5 / 1.5, 2.5 / 1.5)
+    assert phase["at"]["4"][TIDE]["late_ratio"] == 2.0 / 1.5
+    (without,) = phase_figures(passes(lengths), ["a"], [STATIC, TIDE])
+    assert "at" not in without
+    for name in ("al", "late_al"):  # those may be of all
+        assert phase["arms"][TIDE][name] == without["arms"][TIDE][name]
+    assert (phase["live"][TIDE]["gain"], phase["tokens"]) == (without["live"][TIDE]["gain"], without["tokens"])
 
 
 def test_only_phases_that_have_begun_are_told() -> None:
@@ -281,7 +320,7 @@ def test_a_thing_has_one_colour_and_a_domain_begins_where_it_begins(monkeypatch:
     def bars(groups, series, *, unit, at) -> None:
         drawn[unit] = {one.name: one.color for one in series}
 
-    monkeypatch.setattr("tide_cli.bench.adapt_page.lines", lines)
+    monkeypatch.setattr("tide_cli.bench.adapt_curves.lines", lines)
     monkeypatch.setattr("tide_cli.bench.adapt_page.bars", bars)
     arms = [STATIC, TIDE, NO_POOL]
     made = passes({arm: [[1.5] * 2, [1.5] * 2] for arm in arms})
@@ -290,14 +329,110 @@ def test_a_thing_has_one_colour_and_a_domain_begins_where_it_begins(monkeypatch:
         "measured": [vars(one) for name in (STATIC, TIDE, OWN, PLAIN) for one in measured("code", name, [10], 1)],
     }
     options = {"settings": {"draft": None}, "order": ("code", "sql"), "general": (), "plain": True, "seed": 3}
-    report = adapt_figures(options, ["code", "sql"], arms, entries, [])
+    second, third, fourth = (made[3 * piece + 1].begun + 20 for piece in (1, 2, 3))
+    events = [swap(second, 2), swap(third, 3), taken_back(fourth, 2), swap(fourth, 2)]
+    report = adapt_figures(options, ["code", "sql"], arms, entries, events)
     text = adapt_page({"adapt": report, "environment": ENVIRONMENT})
     for name in (STATIC, TIDE, OWN, NO_POOL):
         assert len({colors[name] for colors in drawn.values() if name in colors}) == 1
     assert len({color for colors in drawn.values() for color in colors.values()}) == 4
-    assert marks == [[(0, "code"), (240, "sql")]] * 2
+    tokens, seconds = (list(found.values()) for found in marks[:2])
+    assert tokens == [[(0, "code"), (240, "sql")], [(150, "v0002"), (270, "v0003")], [(390, "v0002")]]
+    assert seconds == [[(0, "code"), (160, "sql")], [(100, "v0002"), (180, "v0003")], [(260, "v0002")]]
+    assert marks == marks[:2] * 2
     rows = [f"<td>{name}</td><td>{said}</td>" for name, said in (("order", "code, sql"), ("general", "none"))]
     assert all(row in text for row in (*rows, "<td>plain</td><td>yes</td>", "<td>seed</td><td>3</td>"))
+
+
+def drawings(report: dict, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict], str]:
+    """What `lines` is asked to draw for the page, in order, and the page."""
+    found = []
+
+    def lines(series, **more) -> str:
+        found.append({"series": series, **more})
+        return "<svg></svg>"
+
+    monkeypatch.setattr("tide_cli.bench.adapt_curves.lines", lines)
+    monkeypatch.setattr("tide_cli.bench.adapt_page.bars", lambda *_, **__: None)
+    return found, adapt_page({"adapt": report, "environment": ENVIRONMENT})
+
+
+def test_each_concurrency_has_its_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = passes({STATIC: [[1.5] * 4], TIDE: [[1.5, 1.5, 2.0, 2.0]]}, (1, 4))
+    entries = {"pass": [{**vars(one), "texts": list(one.texts)} for one in made]}
+    entries["measured"] = [
+        vars(one)
+        for name, rate in ((STATIC, 10), (TIDE, 20), (PLAIN, 8))
+        for domain, times in (("code", 1), ("sql", 4), ("math", 9))
+        for load in (1, 4)
+        if (domain, load) != ("math", 4)  # not measured yet
+        for one in measured(domain, name, [rate * times * load] * 3, load)
+    ]
+    report = adapt_figures({"settings": {}, "concurrency": [1, 4]}, ["code"], [STATIC, TIDE], entries, [])
+    found, text = drawings(report, monkeypatch)
+    *over_time, by_load = found
+    assert [(one["unit"], one["x_unit"].split()[0]) for one in over_time] == [
+        (unit, axis) for unit in ("acceptance length", "output tok/s") for axis in ("completion", "seconds")
+    ]
+    tokens, seconds = over_time[2:]
+    name = f"{TIDE}, 4 at a time"
+    assert list(tokens["series"]) == [f"{arm}, {load} at a time" for arm in (STATIC, TIDE) for load in (1, 4)]
+    assert tokens["series"][name] == [(240, 4 * 1.5), (480, 4 * 2.0)]
+    assert seconds["series"][name] == [(80 + 20, 4 * 1.5), (80 + 20 + 60 + 15, 4 * 2.0)]
+    assert tokens["colors"][name] == tokens["colors"][f"{TIDE}, 1 at a time"]
+    assert tokens["dashes"][name] != tokens["dashes"][f"{TIDE}, 1 at a time"]
+    assert by_load["series"] == {
+        arm: [(1, pytest.approx(2 * rate)), (4, pytest.approx(8 * rate))]
+        for arm, rate in ((STATIC, 10), (TIDE, 20), (PLAIN, 8))
+    }
+    assert "the geometric mean over code, sql." in text
+    assert "1 / 4: a phase&#x27;s pieces were answered so many at a time in turn." in text
+    assert "<td>1.5 / 6.0</td><td>2.0 / 8.0</td><td>1.33 / 1.33</td>" in text
+    table = Console(width=200, file=io.StringIO())
+    table.print(as_tables(report))
+    assert "2.0 / 8.0" in table.file.getvalue()
+
+
+def test_one_concurrency_has_no_figure_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = passes({STATIC: [[1.5] * 2], TIDE: [[1.5, 2.0]]})
+    entries = {"pass": [{**vars(one), "texts": list(one.texts)} for one in made]}
+    entries["measured"] = [vars(one) for name in (STATIC, TIDE) for one in measured("code", name, [10], 1)]
+    report = adapt_figures({"settings": {}, "concurrency": 1}, ["code"], [STATIC, TIDE], entries, [])
+    found, text = drawings(report, monkeypatch)
+    assert [list(one["series"]) for one in found] == [[STATIC, TIDE]] * 4
+    assert " / 4" not in text
+
+
+def test_a_swap_has_its_place_in_the_traffic() -> None:
+    made = passes({STATIC: [[1.5] * 2], TIDE: [[1.5] * 2]})  # 80 s each, in turns: from 1000, 1080, 1160 and 1240 on
+    rows = [swap(1100.0, 2), swap(1200.0, 3), taken_back(1250.0, 2), swap(1260.0, 4), swap(1270.0, 2), swap(1280.0, 4)]
+    found = [one for one in told(rows, made) if one["kind"] == "swap"]
+    assert [one["version"] for one in found] == [2, 3, 4, 2, 4]
+    assert [one["version"] for one in found if one["back"]] == [2]  # the successor that was under way is none
+    assert [one["seconds"] for one in found] == [20, 80, 100, 110, 120]  # of TIDE's arm, the second in each turn
+    assert [one["tokens"] for one in found] == [0, 120, 120, 120, 120]
+    assert [one["wall_s"] for one in found] == [100, 200, 260, 270, 280]
+
+
+def test_an_interruption_is_no_part_of_any_time() -> None:
+    made = passes({STATIC: [[1.5] * 3], TIDE: [RISING[2:5]]})
+    late = [Pass(**{**vars(one), "begun": one.begun + 5000 * (place > 2)}) for place, one in enumerate(made)]
+    session = {"begun": late[3].begun}
+    rows = [swap(made[1].begun + 1, 2), swap(made[3].begun + 7, 3), swap(made[3].begun + 5001, 4)]
+    reports = [
+        adapt_figures(
+            {"settings": {}},
+            ["code"],
+            [STATIC, TIDE],
+            {"pass": [{**vars(one), "texts": list(one.texts)} for one in each], "session": sessions},
+            events,
+        )
+        for each, sessions, events in ((made, [], []), (late, [{"begun": session["begun"] - 9}, session], rows))
+    ]
+    whole, report = reports
+    assert whole["series"] == report["series"]
+    assert whole["phases"] == report["phases"]
+    assert [event["wall_s"] for event in report["events"]] == [81, 240, 241]  # the second one in between
 
 
 def test_one_request_at_a_time_is_said_so() -> None:
@@ -312,11 +447,11 @@ def test_the_report_at_every_stage() -> None:
     made = passes({STATIC: [[1.5] * 3], TIDE: [[1.5, 2.0, 2.0]]})
     entries: dict[str, list] = {}
     events = [
-        {"time": 990.0, "kind": "swap", "text": "v0001 is served"},  # before the first piece
-        {"time": made[3].begun + 1, "kind": "swap", "text": "v0002 is served"},
-        {"time": made[3].begun + 1, "kind": "started", "text": "engine started"},
-        {"time": made[-1].begun + 999, "kind": "use", "text": "v0001 asked for by the user"},  # measuring begins
-        {"time": made[-1].begun + 999, "kind": "swap", "text": "v0001 is served"},
+        swap(990.0, 1),  # before the first piece
+        swap(made[3].begun + 1, 2),
+        event(made[3].begun + 1, "started", "engine started"),
+        event(made[-1].begun + 999, "use", "v0001 asked for by the user", version=1),  # measuring begins
+        swap(made[-1].begun + 999, 1),
     ]
     stages = (
         ("static", [{"version": 1, "captured_tokens": 9, "last_gate": None}]),

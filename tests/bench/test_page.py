@@ -95,7 +95,9 @@ def test_plots_take_the_colours_of_the_page() -> None:
     ended = [None, 3.0]
     drawn = [
         bars(["a", "b <c>"], [Series("one", [1.0, None]), Series("two", [2.0, 3.0], ended, ended)], unit="s", at=1.0),
-        lines({"one": [(0.0, 1.0), (1.0, 2.0)]}, x_unit="s", unit="tok/s", marks=[(0.5, "v0001")]),
+        lines(
+            {"one": [(0.0, 1.0), (1.0, 2.0)]}, x_unit="s", unit="tok/s", marks={"swap": [(0.5, "v0001")], "none": []}
+        ),
         lines({}, x_unit="s", unit="tok/s"),
     ]
     for svg in drawn:
@@ -103,7 +105,11 @@ def test_plots_take_the_colours_of_the_page() -> None:
         assert svg.startswith("<svg ")
         assert set(re.findall(r"(?:fill|stroke): (#\w+)", svg)) <= {"#ffffff"}  # no colour of matplotlib's own
     assert "var(--series-1)" in drawn[0]
-    assert "v0001" in drawn[1]
+    assert all(f">{words}<" in drawn[1] for words in ("v0001", "swap"))
+    assert ">none<" not in drawn[1]
+    two = {"a": [(0.0, 1.0), (1.0, 2.0)], "b": [(0.0, 1.0), (1.0, 2.0)]}
+    plain, dashed = (lines(two, x_unit="s", unit="", dashes=dashes) or "" for dashes in (None, {"b": 1}))
+    assert dashed.count("stroke-dasharray") > plain.count("stroke-dasharray")
 
 
 def test_half_a_character_is_written_as_what_it_is(tmp_path: Path) -> None:

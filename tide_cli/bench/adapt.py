@@ -9,7 +9,6 @@ it would have alone. In the end both drafts answer prompts that were never traff
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,18 +16,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tide_cli.bench.adapt_clock import Session
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
+from tide_cli.bench.adapt_traffic import Piece, digests, sums, told
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
 from tide_cli.bench.engines import Appliance, room_for, state_folder
-from tide_cli.bench.figures import seconds_of, whole
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
 from tide_cli.bench.report import make_report
-from tide_cli.bench.requests import Request
 from tide_cli.bench.scratch import BENCH
 from tide_cli.bench.shift import pieces, turns
 from tide_cli.errors import UsageError, reason
@@ -62,7 +61,7 @@ class _Adapt:
         self._options, self._folder, self._progress = options, folder, progress
         self._environment = environment
         self._script = Script.of(options)
-        at_once = max(options.concurrency, *options.measure_at)
+        at_once = max(*options.concurrency, *options.measure_at)
         common = {"speculation": "on", **dict(options.settings)}
         common["max_running_requests"] = room_for(at_once, common)
         self._arms = Arms(folder, short_cycles(**common), interrupts)
@@ -71,6 +70,8 @@ class _Adapt:
             self._passes = [checked(Pass, entry) for entry in self._of("pass")]
             done = [checked(Measured, entry).requests for entry in self._of("measured")]
             done += [int(entry["requests"]) for entry in self._of("general_pass")]
+            for entry in self._of("session"):
+                checked(Session, entry)
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=ANOTHER) from None
         self._done = sum(done) + sum(one.requests for one in self._passes)
@@ -102,10 +103,10 @@ class _Adapt:
                 pause(tide, False)
             answered = {entry["piece"] for entry in self._of("general_pass")}
             # the pieces are larger here: nobody waits for a turn
-            for number, piece in enumerate(pieces(self._script.general, 4 * self._options.piece)):
+            for number, requests in enumerate(pieces(self._script.general, 4 * self._options.piece)):
                 if number not in answered:
-                    answers = self._send(tide, piece, self._options.concurrency, captured=True)
-                    self._add("general_pass", piece=number, **_sums(answers))
+                    answers = self._send(tide, Piece(requests, self._options.concurrency[0]), captured=True)
+                    self._add("general_pass", piece=number, **sums(answers))
             version = settle(tide)
             status = tide.status()
         for arm in self._options.arms:
@@ -129,23 +130,31 @@ class _Adapt:
         done = {(one.phase, one.piece, one.arm) for one in self._passes}
         live = [arm for arm in options.arms if arm != STATIC]
         with self._standing(options.arms) as arms:
+            if self._passes:
+                self._add("session", **asdict(Session(time.time())))
             for arm in live:
                 pause(arms[arm], False)
             for number, phase in enumerate(self._script.phases):
+                left = [
+                    (place, piece, waiting)
+                    for place, piece in enumerate(self._script.pieces(number, options))
+                    if (waiting := [arm for arm in turns(options.arms, piece.turn) if (number, place, arm) not in done])
+                ]
+                if not left:
+                    continue
                 self._progress.say(f"phase {number + 1} of {len(self._script.phases)}: {phase.name}")
-                for place, piece in enumerate(pieces(phase.requests, options.piece)):
-                    for arm in turns(options.arms, place):
-                        if (number, place, arm) not in done:
-                            self._pass(number, place, arm, arms[arm], piece)
+                for place, piece, waiting in left:
+                    for arm in waiting:
+                        self._pass(number, place, arm, arms[arm], piece)
                     self._tell_piece(number, place)
                 self._write_report()
             self._progress.say("waiting for the last training cycle")
             versions = {arm: settle(arms[arm]) for arm in live}
         self._add("final", versions=versions)
 
-    def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Sequence[Request]) -> None:
+    def _pass(self, phase: int, place: int, arm: str, appliance: Appliance, piece: Piece) -> None:
         begun = time.time()
-        answers = self._send(appliance, piece, self._options.concurrency, captured=True)
+        answers = self._send(appliance, piece, captured=True)
         status = appliance.status()
         made = Pass(
             phase=phase,
@@ -154,22 +163,17 @@ class _Adapt:
             begun=begun,
             draft=status["drafts"]["served"],
             training=status["training"]["running"],
-            texts=tuple(
-                hashlib.sha256(answer.text.encode(errors="surrogatepass")).hexdigest()[:16] for answer in answers
-            ),
-            **_sums(answers),
+            concurrency=piece.concurrency,
+            texts=digests(answers),
+            **sums(answers),
         )
         self._passes.append(made)
         self._add("pass", **asdict(made))
 
     def _tell_piece(self, phase: int, place: int) -> None:
         of = {one.arm: one for one in self._passes if (one.phase, one.piece) == (phase, place)}
-        words = [
-            f"{arm} v{of[arm].draft or 0:04d} {of[arm].tokens / max(1, of[arm].verify_steps):.2f} "
-            f"{of[arm].tokens / (of[arm].seconds or 1):.1f} tok/s"
-            for arm in self._options.arms
-        ]
-        self._progress.say(f"  piece {place + 1}: " + ", ".join(words))
+        load = f", {of[TIDE].concurrency} at a time" if len(self._options.concurrency) > 1 else ""
+        self._progress.say(f"  piece {place + 1}{load}: " + ", ".join(told(of[arm]) for arm in self._options.arms))
 
     # --- both drafts side by side
 
@@ -205,8 +209,9 @@ class _Adapt:
                     arm.use_draft(version)
                 # what is cached holds the draft states of the version before, and would spare the prefill
                 arm.flush_cache()
-                sums = _sums(self._send(arm, self._script.measured[name], concurrency, captured=False))
-                made = Measured(name, concurrency, number, contestant, version, **sums)
+                piece = Piece(tuple(self._script.measured[name]), concurrency)
+                counts = sums(self._send(arm, piece, captured=False))
+                made = Measured(name, concurrency, number, contestant, version, **counts)
                 self._add("measured", **asdict(made))
                 drafts = f"acceptance length {made.tokens / made.verify_steps:.2f}, " if made.verify_steps else ""
                 rate = made.tokens / (made.seconds or 1)
@@ -245,18 +250,24 @@ class _Adapt:
                 warm_up(appliance)
             yield arms
 
-    def _send(
-        self, appliance: Appliance, requests: Sequence[Request], concurrency: int, *, captured: bool
-    ) -> list[Answer]:
+    def _send(self, appliance: Appliance, piece: Piece, *, captured: bool) -> list[Answer]:
         def answered(_: Answer) -> None:
             self._done += 1
             self._progress.tick(self._done, self._total)
 
-        return send(appliance, requests, concurrency, captured=captured, on_answer=answered, all_may_fail=True)
+        return send(
+            appliance,
+            piece.requests,
+            piece.concurrency,
+            arrivals=piece.arrivals,
+            captured=captured,
+            on_answer=answered,
+            all_may_fail=True,
+        )
 
     def _report(self) -> dict[str, Any]:
         options = self._options
-        kinds = ("general_pass", "static", "pass", "final", "measured", "finished")
+        kinds = ("general_pass", "static", "pass", "session", "final", "measured", "finished")
         asked = {"prompts_sha256": self._script.digest(), "settings": self._arms.effective()}
         figures = adapt_figures(
             options.to_json() | asked,
@@ -270,14 +281,3 @@ class _Adapt:
     def _write_report(self) -> None:
         """What there is so far, beside the records."""
         write_report(self._folder, self._report())
-
-
-def _sums(answers: Sequence[Answer]) -> dict[str, Any]:
-    good = whole(answers)
-    return {
-        "seconds": seconds_of(answers),
-        "requests": len(answers),
-        "errors": len(answers) - len(good),
-        "tokens": sum(answer.completion_tokens for answer in good),
-        "verify_steps": sum(answer.verify_steps or 0 for answer in good),
-    }

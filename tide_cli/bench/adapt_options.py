@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.adapt_figures import NO_POOL, PLAIN, POLICY, STATIC, TIDE
+from tide_cli.bench.adapt_traffic import Piece, along, cut
+from tide_cli.bench.replay import read_trace
 from tide_cli.bench.requests import Request, read_requests
 from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases, never_measured
 
@@ -28,8 +30,9 @@ class AdaptOptions:
     """As on the command line. order: domains as their traffic comes; mixed: requests of all of them at the end.
 
     general_requests, requests: of the general traffic and of each phase; piece: requests that an arm answers before the
-    next one's turn; held_out: prompts of a domain for measuring; measure_at: concurrencies, the first one counts most.
-    settings: of every arm.
+    next one's turn; concurrency: of the pieces of a phase, in turn; the first one also of the general traffic.
+    trace: whose arrivals the phases follow instead, `speed` times as fast. held_out: prompts of a domain for measuring;
+    measure_at: concurrencies, the first one counts most. settings: of every arm.
     """
 
     workload: Path
@@ -42,7 +45,9 @@ class AdaptOptions:
     held_out: int = 8
     rounds: int = 3
     max_tokens: int = 96
-    concurrency: int = 4
+    concurrency: tuple[int, ...] = (4,)
+    trace: Path | None = None
+    speed: float = 1.0
     measure_at: tuple[int, ...] = (4,)
     plain: bool = True
     without_pool: bool = False
@@ -55,7 +60,10 @@ class AdaptOptions:
         return (STATIC, TIDE, *[NO_POOL] * self.without_pool, *[POLICY] * self.with_policy)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "workload": str(self.workload), "settings": dict(self.settings)}
+        first, *more = self.concurrency
+        concurrency = list(self.concurrency) if more else first  # a number where it is one
+        files = {"workload": str(self.workload), "trace": None if self.trace is None else str(self.trace)}
+        return {**asdict(self), **files, "concurrency": concurrency, "settings": dict(self.settings)}
 
     def differs_from(self, kept: Mapping[str, Any]) -> list[str]:
         """Names of the options that a kept run had otherwise; one that is younger than the run had its default."""
@@ -67,11 +75,13 @@ class AdaptOptions:
 @dataclass(frozen=True)
 class Script:
     """general: what the first draft is trained on; phases: the traffic of every arm; measured: domain to the prompts
-    that are never traffic, GENERAL among them where there is general traffic."""
+    that are never traffic, GENERAL among them where there is general traffic; arrivals: of each phase's requests, in
+    seconds, where a trace says when."""
 
     general: tuple[Request, ...]
     phases: list[Phase]
     measured: Mapping[str, list[Request]]
+    arrivals: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of(cls, options: AdaptOptions) -> Script:
@@ -96,15 +106,24 @@ class Script:
             kept = [split[name][0][:of_general] for name in options.general]
             measured[GENERAL] = list(interleave(kept, options.held_out))
         general = [traffic[name] for name in options.general]
-        return cls(
-            interleave(general, options.general_requests) if general else (),
-            make_phases(traffic, options.order, options.requests, options.mixed),
-            measured,
-        )
+        phases = make_phases(traffic, options.order, options.requests, options.mixed)
+        arrivals: tuple[tuple[float, ...], ...] = ()
+        if options.trace is not None:
+            phases, arrivals = along(read_trace(options.trace), phases, options.speed)
+        sent = interleave(general, options.general_requests) if general else ()
+        return cls(sent, phases, measured, arrivals)
+
+    def pieces(self, phase: int, options: AdaptOptions) -> list[Piece]:
+        """Of the phase of that number, in order."""
+        arrivals = self.arrivals[phase] if self.arrivals else ()
+        return cut(self.phases[phase], options.piece, options.concurrency, arrivals)
 
     def digest(self) -> str:
         """Of every request in its place: the same for the same traffic and the same held-out prompts."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        parts = asdict(self)
+        if not self.arrivals:
+            del parts["arrivals"]  # a run that is older than they are knows of none
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def requests(self, options: AdaptOptions) -> int:
         """To be sent in all; fewer where a domain's own draft is the final one."""

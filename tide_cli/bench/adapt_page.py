@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tide_cli.bench import page
-from tide_cli.bench.adapt_figures import NO_POOL, OWN, PLAIN, POLICY, STATIC, TIDE
-from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread
-from tide_cli.bench.plots import Series, bars, has_plots, lines
+from tide_cli.bench.adapt_curves import COLORS, by_concurrency, curves
+from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
+from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread, traffic_load, under
+from tide_cli.bench.plots import Series, bars, has_plots
 from tide_cli.printable import many
 
 _TERMS = (
@@ -21,6 +22,7 @@ _TERMS = (
     "Acceptance length: completion tokens per step of the served model, its own token included; 1 means that the draft "
     "was of no use.",
     "Output tok/s: completion tokens of all answers per second, the time for their prompts included.",
+    "Swap: another draft comes into service; taken back: the one before returns. Its version stands beside the line.",
     "Phase by phase, lengths, rates and the gain are those of the last third of its pieces, and 90 % of the gain is "
     "looked for over as many pieces. Behind the ± stands the gain's standard error, from the scatter between one piece "
     "and the next; a gain below two of them is not clear, and has no 90 %.",
@@ -29,7 +31,6 @@ _TERMS = (
     "are quartiles, where there were three rounds or more.",
 )
 _NAMES = (STATIC, OWN, TIDE, POLICY, PLAIN)
-_COLORS = {STATIC: 0, TIDE: 1, OWN: 2, POLICY: 3, NO_POOL: 4}  # in every plot
 
 
 def adapt_page(report: Mapping[str, Any]) -> str:
@@ -46,7 +47,7 @@ def adapt_page(report: Mapping[str, Any]) -> str:
 
 def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[str]:
     yield page.section("In short", page.items(reading(adapt)), page.guards(adapt.get("guards", ())))
-    yield page.section("How to read this", page.items(_TERMS))
+    yield page.section("How to read this", page.items([*_TERMS, *traffic_load(adapt)]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
     yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))
     yield page.section("The traffic, phase by phase", page.table(_PHASE_HEADER, _phase_rows(adapt)))
@@ -61,23 +62,14 @@ def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[s
 def _said(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else value
 
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
-    points = adapt["series"]
-    before = [0, *(point["tokens"] for point in points)]
-    marks = [(start, point["phase_name"]) for start, point in zip(before, points, strict=False) if point["piece"] == 0]
-    for figure, unit in (("al", "acceptance length"), ("tok_s", "output tok/s")):
-        curves = {
-            arm: [(point["tokens"], point["arms"][arm][figure]) for point in points if point["arms"][arm][figure]]
-            for arm in (points[0]["arms"] if points else ())
-        }
-        if curves:
-            svg = lines(
-                curves, x_unit="completion tokens of TIDE's arm", unit=unit, marks=marks, dots=True, colors=_COLORS
-            )
-            yield page.plot(svg, f"{unit.capitalize()} of each piece of traffic; dotted: another domain begins.")
+    yield from curves(adapt)
+    yield from by_concurrency(adapt["domains"])
     domains = measured(adapt)
     for concurrency in dict.fromkeys(c for figures in domains.values() for c in figures["at"]):
         at = {name: figures["at"].get(concurrency, {}) for name, figures in domains.items()}
@@ -97,7 +89,7 @@ def _series(at: Mapping[str, Mapping[str, Any]], name: str, label: str) -> Serie
     """Bars of `name`: the figure `label` of each domain, with its quartiles."""
     ends = [spread(figures, label) or (None, None) for figures in at.values()]
     values = [figures.get(label) for figures in at.values()]
-    return Series(name, values, [low for low, _ in ends], [high for _, high in ends], _COLORS[name])
+    return Series(name, values, [low for low, _ in ends], [high for _, high in ends], COLORS[name])
 
 
 _DOMAIN_HEADER = (
@@ -134,9 +126,9 @@ def _phase_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
                 _form(static["late_al"], ".2f"),
                 _form(own["late_al"], ".2f"),
                 gain(live),
-                _form(static["late_tok_s"], ".1f"),
-                _form(own["late_tok_s"], ".1f"),
-                _form(live["late_ratio"], ".2f"),
+                under(phase, STATIC, "late_tok_s"),
+                under(phase, arm, "late_tok_s"),
+                under(phase, arm, "late_ratio"),
                 *reached(live),
                 _form(again.get("tokens"), ",.0f"),
             )

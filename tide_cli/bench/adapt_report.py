@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tide_cli.bench.adapt_clock import Session, interruptions, without
+from tide_cli.bench.adapt_events import told
 from tide_cli.bench.adapt_figures import (
     Measured,
     Pass,
     domain_figures,
     identical,
-    phase_figures,
     series,
 )
+from tide_cli.bench.adapt_phases import phase_figures
 from tide_cli.bench.shift import GENERAL
-
-_TOLD = ("cycle", "gate", "swap", "drift", "pool", "doubt", "rollback", "trusted", "trainer_error")
 
 
 def adapt_figures(
@@ -26,16 +27,20 @@ def adapt_figures(
     events: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """entries: kind -> records as `tide_cli.bench.adapt` writes them; events: rows of TIDE's journal, all of its life.
+    Interruptions are no part of any time.
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
-    phases (see `phase_figures`), series (see `series`), events: [{wall_s, tokens, kind, text}] of TIDE's arm,
+    phases (see `phase_figures`), series (see `series`), events: those of TIDE's arm, see `told`,
     identical: {requests, same}, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
     options}.
     """
-    passes = [Pass(**{**entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    alone = options.get("concurrency")
+    before = {"concurrency": alone} if isinstance(alone, int) else {}  # of passes that are older than lists of them
+    made = [Pass(**{**before, **entry, "texts": tuple(entry["texts"])}) for entry in entries.get("pass", ())]
+    gaps = interruptions(made, [Session(**entry) for entry in entries.get("session", ())])
+    passes = [replace(one, begun=without(one.begun, gaps)) for one in made]
     domains = domain_figures([Measured(**entry) for entry in entries.get("measured", ())])
     kept = domains.pop(GENERAL, None)
-    points = series(passes, phases, arms)
     general = entries.get("general_pass", ())
     static = dict(entries["static"][0]) if entries.get("static") else {}
     return {
@@ -44,8 +49,8 @@ def adapt_figures(
         "general": kept,
         "first_domain": _first_domain(phases, domains),
         "phases": phase_figures(passes, phases, arms),
-        "series": points,
-        "events": _events(events, points, min((one.begun for one in passes), default=None)),
+        "series": series(passes, phases, arms),
+        "events": told([{**event, "time": without(event["time"], gaps)} for event in events], passes),
         "identical": identical(passes, arms),
         "static": {**static, **{name: sum(entry[name] for entry in general) for name in ("requests", "errors")}},
         "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},
@@ -60,23 +65,3 @@ def _first_domain(phases: Sequence[str], domains: Mapping[str, Mapping[str, Any]
     figures = domains[phases[0]]
     names = ("static_al", "own_al", "tide_al", "own_ratio", "ratio")
     return {"name": phases[0]} | {name: figures[name] for name in names if name in figures}
-
-
-def _events(
-    events: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], begun: float | None
-) -> list[dict[str, Any]]:
-    """Those since the first piece began, each with the tokens of TIDE's arm up to then; none after the traffic.
-
-    The first draft that is served on request ends it: that is how the comparison at the end begins.
-    """
-    if begun is None:
-        return []
-    found = []
-    for event in events:
-        wall = event["time"] - begun
-        if wall >= 0 and event["kind"] == "use":
-            break
-        if wall >= 0 and event["kind"] in _TOLD:
-            tokens = max((point["tokens"] for point in points if point["wall_s"] <= wall), default=0)
-            found.append({"wall_s": wall, "tokens": tokens, "kind": event["kind"], "text": event["text"]})
-    return found

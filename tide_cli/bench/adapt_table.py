@@ -22,7 +22,7 @@ def as_tables(adapt: dict[str, Any]) -> RenderableType:
     if adapt["domains"]:
         parts.append(_domains(adapt))
     if adapt["phases"]:
-        parts.append(_phases(adapt))
+        parts += [_phases(adapt), *traffic_load(adapt)]
     return Group(*parts, *reading(adapt))
 
 
@@ -69,15 +69,37 @@ def _phases(adapt: dict[str, Any]) -> Table:
             visit = f" ({phase['visit'] + 1})" if phase["visit"] else ""
             table.add_row(
                 "" if place else phase["name"] + visit,
-                "" if place else f"{_form(static['late_tok_s'], '.1f')}  {_form(static['late_al'], '.2f')}",
+                "" if place else f"{under(phase, STATIC, 'late_tok_s')}  {_form(static['late_al'], '.2f')}",
                 arm,
-                f"{_form(own['late_tok_s'], '.1f')}  {_form(own['late_al'], '.2f')}",
-                _form(live["late_ratio"], ".2f"),
+                f"{under(phase, arm, 'late_tok_s')}  {_form(own['late_al'], '.2f')}",
+                under(phase, arm, "late_ratio"),
                 gain(live),
                 *reached(live),
                 f"{again['tokens']:,.0f} tokens" if again else "-",
             )
     return table
+
+
+def under(phase: Mapping[str, Any], arm: str, name: str) -> str:
+    """A phase's rate or ratio of rates; at each concurrency where it had several, '10.1 / 24.9'."""
+    alone = phase["live"] if name == "late_ratio" else phase["arms"]
+    digits = ".2f" if name == "late_ratio" else ".1f"
+    return " / ".join(_form(of[arm][name], digits) for of in phase.get("at", {"": alone}).values())
+
+
+def traffic_load(adapt: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of the rates of the traffic, unless it came at one concurrency."""
+    if adapt["options"].get("trace"):
+        yield (
+            "The requests of the traffic came when the trace says, whatever had been answered: its output tok/s and "
+            "their ratios say how much was asked for, as far as the engine kept up, and little of its speed."
+        )
+    loads = next((list(phase["at"]) for phase in adapt["phases"] if "at" in phase), [])
+    if loads:
+        yield (
+            f"{' / '.join(loads)}: a phase's pieces were answered so many at a time in turn. Its rates and their "
+            "ratios stand there for each, over the last third of its own pieces; its lengths and gains are of all."
+        )
 
 
 def gain(live: Mapping[str, Any]) -> str:

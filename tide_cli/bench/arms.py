@@ -104,13 +104,15 @@ def short_cycles(**more: Any) -> dict[str, Any]:
 def send(
     appliance: Appliance,
     requests: Sequence[Request],
-    concurrency: int,
+    concurrency: int | None,
     *,
     captured: bool,
+    arrivals: Sequence[float] | None = None,
     on_answer: Callable[[Answer], None] | None = None,
     all_may_fail: bool = False,
 ) -> list[Answer]:
-    """Answers in the order of the requests. TideError where not one was answered.
+    """Answers in the order of the requests. Either concurrency or arrivals, as of `send_all`. TideError where not one
+    was answered.
 
     all_may_fail: it may be that none can be; TideError only where the engine does not answer anything else either.
     """
@@ -120,6 +122,7 @@ def send(
             appliance.model,
             requests,
             concurrency=concurrency,
+            arrivals=arrivals,
             captured=captured,
             on_answer=on_answer,
         )

@@ -21,6 +21,8 @@ _VARIABLES = {_INK: "--ink", _LINE: "--line", _PAPER: "--paper"} | {
 }
 
 _SIZE = (7.2, 3.2)  # inches, 72 units each
+_DASHES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))  # line, marker of its points
+_MARKS = ((":", "", 1.0), ("--", "^", 0.0), ("-.", "v", 0.2))  # line, marker at its foot, where its words stand
 
 
 @dataclass(frozen=True)
@@ -78,27 +80,28 @@ def lines(
     *,
     x_unit: str,
     unit: str,
-    marks: Sequence[tuple[float, str]] = (),
+    marks: Mapping[str, Sequence[tuple[float, str]]] | None = None,
     dots: bool = False,
     at: float | None = None,
     colors: Mapping[str, int] | None = None,
+    dashes: Mapping[str, int] | None = None,
 ) -> str | None:
-    """One line through the points of each series, (x, y). marks: (x, words) of vertical lines, such as swaps.
+    """One line through the points of each series, (x, y).
 
-    dots: mark the points, whose x are whole numbers. colors: see Series.
+    marks: kind to (x, words) of its vertical lines; up to three kinds are told apart, each with its place in the
+    legend. dots: mark the points, and no x between whole numbers. colors: see Series; dashes: which sort of line, the
+    unbroken one where none is said.
     """
+    kinds = {kind: found for kind, found in (marks or {}).items() if found}
 
     def draw(axes: Any) -> None:
         for place, (name, points) in enumerate(series.items()):
             color = _color((colors or {}).get(name), place)
-            marker = "o" if dots else None
-            axes.plot(
-                [x for x, _ in points], [y for _, y in points], color=color, label=name, marker=marker, markersize=4
-            )
-        for x, words in marks:
-            axes.axvline(x, color=_INK, linewidth=1, linestyle=":")
-            axes.annotate(words, (x, 1), (2, -8), xycoords=("data", "axes fraction"), textcoords="offset points",
-                          fontsize=7, color=_INK)  # fmt: skip
+            line, marker = _DASHES[(dashes or {}).get(name, 0) % len(_DASHES)]
+            axes.plot([x for x, _ in points], [y for _, y in points], color=color, label=name, linestyle=line,
+                      marker=marker if dots else None, markersize=4)  # fmt: skip
+        for kind, style in zip(marks or {}, _MARKS, strict=False):
+            _mark(axes, kind, kinds.get(kind, ()), *style)
         if dots:
             axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel(x_unit)
@@ -106,7 +109,18 @@ def lines(
         if at is not None:
             axes.axhline(at, color=_INK, linewidth=1, linestyle="--")
 
-    return _svg(draw, f"{unit} by {x_unit}", legend=len(series) > 1)
+    return _svg(draw, f"{unit} by {x_unit}", legend=len(series) > 1 or bool(kinds))
+
+
+def _mark(axes: Any, kind: str, found: Sequence[tuple[float, str]], line: str, marker: str, height: float) -> None:
+    """Words below the top are upright: lines that stand close together keep theirs apart."""
+    low = {"rotation": 90, "va": "bottom"} if height < 1 else {}
+    for place, (x, words) in enumerate(found):
+        label = None if place else kind
+        axes.plot([x, x], [0, 1], transform=axes.get_xaxis_transform(), label=label, color=_INK, linewidth=1,
+                  linestyle=line, marker=marker, markersize=5, markevery=[0], clip_on=False)  # fmt: skip
+        axes.annotate(words, (x, height), (2, 8 if low else -8), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", fontsize=7, color=_INK, **low)  # fmt: skip
 
 
 def _color(chosen: int | None, place: int) -> str:

@@ -14,6 +14,7 @@ from tide_cli.cli.progress import narrated
 from tide_cli.cli.setting_options import Draft, Dtype, Target
 from tide_cli.cli.where import Json, path_option, settings_for
 from tide_cli.errors import UsageError
+from tide_cli.printable import many
 
 
 @bench_app.command("adapt")
@@ -45,7 +46,14 @@ def adapt(
     held_out: Annotated[int, typer.Option("--held-out", min=1, help="Prompts of each domain for measuring.")] = 8,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Rounds of measuring the final drafts.")] = 3,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens of an answer at most.")] = 96,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Requests at a time.")] = 4,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Requests at a time; of several, e.g. 1,4, the pieces take turns.")
+    ] = "4",
+    trace: Annotated[
+        Path | None,
+        path_option("--trace", "Arrivals of the traffic: timestamp_s, output_tokens; instead of --concurrency.", "CSV"),
+    ] = None,
+    speed: Annotated[float, typer.Option("--speed", help="How many times as fast as the trace.")] = 1.0,
     measure_at: Annotated[
         str | None,
         typer.Option("--measure-at", help="Requests at a time in the end, e.g. 4,1.", show_default="--concurrency"),
@@ -105,6 +113,7 @@ def adapt(
     from tide_cli.bench.guards import parse_guard
     from tide_cli.bench.page import check_page
     from tide_cli.bench.report import busy_warning, take_environment
+    from tide_cli.bench.requests import SLOWEST
 
     guards = [parse_guard(text) for text in guard or ()]
     if html is not None:
@@ -115,6 +124,26 @@ def adapt(
     names = ordered or named
     if not names:
         raise UsageError("no domain is named", remedy="name them with --domains, for example --domains code,sql")
+    loads, ends = (
+        tuple(map(int, numbers(text, flag, whole=True)))
+        for text, flag in ((concurrency, "--concurrency"), (measure_at or concurrency, "--measure-at"))
+    )
+    if trace is not None and len(loads) > 1:
+        raise UsageError(
+            "--trace and several concurrencies exclude each other",
+            remedy="name one, for what is not sent when the trace says, and others with --measure-at",
+        )
+    if speed < SLOWEST:
+        raise UsageError(f"--speed {speed} is not accepted", remedy=f"give a number from {SLOWEST} on")
+    if speed != 1 and trace is None:
+        raise UsageError("--speed has no effect", why="it makes a --trace faster")
+    fewest = -(-min(requests, mixed or requests) // piece)
+    if fewest < len(loads):
+        raise UsageError(
+            f"--concurrency {concurrency}: not every phase has a piece for each",
+            why=f"one has {many(fewest, 'piece')}",
+            remedy="choose a smaller --piece, or more --requests",
+        )
     chosen = {"target": target, "draft": draft, "dtype": dtype, "speculation": speculation, "seed": seed}
     in_force = settings_for(None, None, **with_defaults({"speculation": "on"}, chosen))
     if in_force.speculation == "off":
@@ -134,8 +163,10 @@ def adapt(
         held_out=held_out,
         rounds=rounds,
         max_tokens=max_tokens,
-        concurrency=concurrency,
-        measure_at=tuple(map(int, numbers(measure_at or str(concurrency), "--measure-at", whole=True))),
+        concurrency=loads,
+        trace=None if trace is None else trace.absolute(),
+        speed=speed,
+        measure_at=ends,
         plain=plain,
         without_pool=without_pool,
         with_policy=with_policy,
