@@ -76,7 +76,15 @@ def test_a_part_is_measured_with_the_users_target_and_says_so(
 
     def run(bench: Any, progress: object) -> dict[str, Any]:
         settings.append({name: value for name, value in bench.settings.items() if value is not None})
-        return {"swaps": 1}
+        return {
+            "swaps": 1,
+            "on": {},
+            "off": {},
+            "batches": [],
+            "acceptance_length": {},
+            "bytes_per_token": {},
+            "stored_bytes": {},
+        }
 
     def options(*arguments: str) -> dict[str, Any]:
         with pytest.raises(SystemExit):
