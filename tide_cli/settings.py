@@ -121,12 +121,14 @@ class Settings(BaseSettings):
         0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
     )
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
-    gate_floor: float = Field(0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples")
+    gate_floor: float = Field(
+        0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples, chance apart"
+    )
     gate_domain_floor: float = Field(
         0.10,
         ge=0,
         le=10,
-        description="acceptance length a candidate may lose on any one of the domains that clients name",
+        description="acceptance length a candidate may lose on any one of the domains that clients name, chance apart",
     )
     vocab_coverage: float = Field(
         0.97,
