@@ -141,6 +141,12 @@ class Settings(BaseSettings):
         0.10, gt=0, le=10, description="fall of live acceptance length that starts a cycle at once"
     )
     draft_pool: bool = Field(True, description="on drift, first try the versions that were kept, then train")
+    keep_drafts: int = Field(
+        16,
+        ge=1,
+        le=_MANY,
+        description="versions of the draft that are kept; never removed are those served, pinned or a way back",
+    )
     rollback_margin: float = Field(
         0.05, ge=0, le=10, description="live acceptance length a new draft may lack before it is taken back"
     )

@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tide_cli.adaptation.gate import GateDecision
-from tide_cli.adaptation.pool import Kept, walk_order
+from tide_cli.adaptation.pool import Kept, walk_limit, walk_order
 from tide_cli.adaptation.vocabulary import better_vocabulary, coverage
 from tide_cli.drafts.manifest import version_name
 from tide_cli.drafts.store import DraftStore
@@ -44,7 +44,6 @@ from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.worker import NoMemoryError
 
 _REPORT_SECONDS = 2.0
-_POOL = 4  # kept versions that are walked when the traffic has changed: each costs as much as half a gate
 _CANDIDATE = "candidate-"
 
 Emit = Callable[[dict[str, Any]], None]
@@ -138,15 +137,21 @@ class Cycles:
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason)
         return published
 
-    def choose(self, served: int, among: Sequence[int] | None = None) -> int | None:
+    def choose(
+        self,
+        served: int,
+        among: Sequence[int] | None = None,
+        figures: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> int | None:
         """The kept version that suits the newest samples better than the served one, None where none does.
 
-        among: the versions to be tried, None for those that promise to differ. Nothing is trained. Emits a pool event.
+        among: the versions to be tried, None for those that promise to differ. figures: number of a version to its
+        acceptance length by condition, where some are known. Nothing is trained. Emits a pool event.
         TideError where the served version is damaged; another one that is damaged is left out.
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = self._drafts(served, among)
+            drafts = self._drafts(served, among, figures or {})
             if not self._is_of_this_make(drafts[served]):
                 self._restart_from(served, drafts[served])
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
@@ -157,7 +162,9 @@ class Cycles:
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
 
-    def _drafts(self, served: int, among: Sequence[int] | None) -> dict[int, dict[str, Any]]:
+    def _drafts(
+        self, served: int, among: Sequence[int] | None, figures: Mapping[str, Mapping[str, float]]
+    ) -> dict[int, dict[str, Any]]:
         """The served version and the kept ones that are to be walked.
 
         Those that are marked bad, and what the engine would refuse, are left out.
@@ -168,8 +175,9 @@ class Cycles:
             kept = []
             for version in self._store.versions():
                 with suppress(TideError):
-                    kept.append(Kept(version, self._store.manifest(version).parent, {}))
-            among = walk_order(kept, served, _POOL, self._store.marks().bad).versions
+                    kept.append(Kept(version, self._store.manifest(version).parent, figures.get(str(version), {})))
+            limit = walk_limit(self._store.size(served))
+            among = walk_order(kept, served, limit, self._store.marks().bad).versions
         for version in among:
             with suppress(TideError):
                 tensors = self._tensors(version)
