@@ -133,12 +133,14 @@ class Settings(BaseSettings):
         0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
     )
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
-    gate_floor: float = Field(0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples")
+    gate_floor: float = Field(
+        0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples, chance apart"
+    )
     gate_domain_floor: float = Field(
         0.10,
         ge=0,
         le=10,
-        description="acceptance length a candidate may lose on any one of the domains that clients name",
+        description="acceptance length a candidate may lose on any one of the domains that clients name, chance apart",
     )
     vocab_coverage: float = Field(
         0.97,
@@ -151,6 +153,12 @@ class Settings(BaseSettings):
         0.10, gt=0, le=10, description="fall of live acceptance length that starts a cycle at once"
     )
     draft_pool: bool = Field(True, description="on drift, first try the versions that were kept, then train")
+    keep_drafts: int = Field(
+        16,
+        ge=1,
+        le=_MANY,
+        description="versions of the draft that are kept; never removed are those served, pinned or a way back",
+    )
     rollback_margin: float = Field(
         0.05, ge=0, le=10, description="live acceptance length a new draft may lack before it is taken back"
     )

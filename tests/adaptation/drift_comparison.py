@@ -1,19 +1,30 @@
 """How soon a drift is noticed, and how often one is where there is none: `python tests/adaptation/drift_comparison.py`.
 
+`--history FILE` looks at recorded traffic instead: FILE is an appliance's spool/index.db (its stored requests) or its
+history.db (seconds; ten seconds and minutes further back). What was a drift there nobody knows, so it is told where
+each detector sees one.
+
 With river (https://riverml.xyz, no dependency of TIDE's) on PYTHONPATH its ADWIN is compared as well.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from math import inf
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from simulated import STEPS, request
 
 from tide_cli.adaptation.drift import DriftRules, DriftState, observe
+from tide_cli.telemetry.history import read_history
+from tide_cli.telemetry.rows import STEPS as SPANS
+from tide_cli.telemetry.rows import Row
+from tide_cli.telemetry.totals import served_requests
 
 Request = tuple[int, int]  # completion tokens, verify steps
 Detector = Callable[[int, int], bool]  # told a request; whether acceptance has fallen
@@ -105,7 +116,49 @@ def detectors() -> dict[str, Callable[[], Detector]]:
     }
 
 
+def recorded(file: Path) -> list[list[Request]]:
+    """Recorded traffic in order of time, a list for each stretch in which one version was served."""
+    seen: list[tuple[int | None, Request]] = []
+    if file.name == "index.db":
+        seen = [(one.version, (one.tokens, one.steps)) for one in served_requests(file.parent, 0)]
+    else:
+        rows: list[Row] = []
+        for span in SPANS:  # the finest first: the coarser ones reach further back
+            oldest = rows[0].time if rows else inf
+            rows = [row for row in read_history(file.absolute(), 0, 2**40, span) if row.time + span <= oldest] + rows
+        for row in rows:
+            if row.observed and row.observed.acceptance_length and row.observed.output:
+                steps = row.observed.output / row.observed.acceptance_length
+                seen.append((row.version, (round(row.observed.output), max(1, round(steps)))))
+    return [[request for _, request in stretch] for _, stretch in groupby(seen, key=lambda one: one[0])]
+
+
+def alarms(make: Callable[[], Detector], stretches: Sequence[Sequence[Request]]) -> list[int]:
+    """At which observations, counted over all stretches, one is raised; each draft begins anew."""
+    found, number = [], 0
+    for stretch in stretches:
+        detector = make()
+        for one in stretch:
+            number += 1
+            if detector(*one):
+                found.append(number)
+    return found
+
+
+def tell_recorded(file: Path) -> None:
+    stretches = recorded(file)
+    print(f"{sum(map(len, stretches))} observations of {len(stretches)} served drafts; alarms at these:")
+    for name, make in detectors().items():
+        found = alarms(make, stretches)
+        print(f"{name:<32}{len(found):>4}   {' '.join(map(str, found))}", flush=True)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("--history", type=Path, metavar="FILE", help="recorded traffic: an index.db or a history.db")
+    if file := parser.parse_args().history:
+        tell_recorded(file)
+        return
     chance = np.random.default_rng(0)
     steady = {
         "one level": [request(chance, 1.77) for _ in range(10_000)],

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from simulated import paired_walks
 
-from tide_cli.adaptation.gate import Walk, decide
+from tide_cli.adaptation.gate import Walk, decide, domain_losses
 
 SIZES = (12, 16, 24, 48)
 OLD_SIZES = (2, 4, 8, 24)
 LOSSES = (-0.10, 0.0, 0.10, 0.20, 0.30)  # acceptance length lost on old samples; the floor allows 0.10
+TENANTS = (4, 12, 24)  # among whom TENANT_SAMPLES are shared out evenly
+TENANT_SAMPLES = 48
+FEW = (4, 8, 12)  # of them of a tenant that loses much; a divisor of 48
 SETTINGS = {"margin": 0.02, "confidence": 0.95, "floor": 0.10, "domain_floor": 0.10}  # as in settings.py
 
 # half of the traffic is code
@@ -62,6 +65,20 @@ def passes(name: str, size: int, gates: int) -> tuple[int, int]:
     return plain, guarded
 
 
+def passes_at_the_margin(size: int, gates: int, confidence: float) -> int:
+    """How many of `gates` gates let a candidate pass that gains just the margin, which is what `confidence` is about.
+
+    The same numbers at every run.
+    """
+    chance = np.random.default_rng([size, gates])
+    lengths = [(al + SETTINGS["margin"], al) for al in SERVED]
+    passed = 0
+    for seed in range(gates):
+        candidate, served, _ = paired_walks(chance, size, lengths, DOMAINS)
+        passed += decide(candidate, served, seed=seed, **SETTINGS | {"confidence": confidence}).passed
+    return passed
+
+
 def refused(loss: float, size: int, gates: int) -> int:
     """How many of `gates` candidates the floor refuses that gain on recent samples and lose so much on `size` old ones.
 
@@ -76,6 +93,40 @@ def refused(loss: float, size: int, gates: int) -> int:
     return gates - passed
 
 
+def refused_by_domains(gains: float, tenants: int, gates: int) -> int:
+    """How many of `gates` candidates that gain so much everywhere the floor of a domain stops, whatever their bound.
+
+    The same numbers at every run.
+    """
+    chance = np.random.default_rng([tenants, round(100 * gains)])
+    labels = [f"tenant {number % tenants}" for number in range(TENANT_SAMPLES)]
+    lengths = [(al + gains, al) for al in (SERVED[number % tenants % len(SERVED)] for number in range(TENANT_SAMPLES))]
+    return _stopped(chance, lengths, labels, gates)
+
+
+def refused_for_one(loses: float, samples: int, tenants: int, gates: int) -> int:
+    """The same of candidates that lose so much on one tenant of so many samples and gain 0.1 on all others."""
+    chance = np.random.default_rng([tenants, samples, round(100 * loses)])
+    others = iter(range(TENANT_SAMPLES))
+    labels = [
+        "loser" if number % (TENANT_SAMPLES // samples) == 0 else f"tenant {next(others) % (tenants - 1)}"
+        for number in range(TENANT_SAMPLES)
+    ]
+    lengths = [
+        (1.53 - loses, 1.53) if name == "loser" else ((al := SERVED[int(name.split()[1]) % len(SERVED)]) + 0.1, al)
+        for name in labels
+    ]
+    return _stopped(chance, lengths, labels, gates)
+
+
+def _stopped(chance: np.random.Generator, lengths: list[tuple[float, float]], labels: list[str], gates: int) -> int:
+    stopped = 0
+    for _ in range(gates):
+        losses = domain_losses(*paired_walks(chance, TENANT_SAMPLES, lengths, labels))
+        stopped += any(loss.exceeds(SETTINGS["domain_floor"])[0] for loss in losses.values())
+    return stopped
+
+
 def main() -> None:
     gates = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     print(f"{gates} gates each: deployed without domain labels / with them")
@@ -87,6 +138,16 @@ def main() -> None:
     print(f"{'lost on old samples':<20}" + "".join(f"{f'{size} samples':>14}" for size in OLD_SIZES))
     for loss in LOSSES:
         print(f"{loss:<20}" + "".join(f"{refused(loss, size, gates):>14}" for size in OLD_SIZES))
+    print(
+        f"\n{gates} candidates each on {TENANT_SAMPLES} samples: refused by the floor of a domain, whatever their bound"
+    )
+    print(f"{'truth':<32}" + "".join(f"{f'{tenants} tenants':>14}" for tenants in TENANTS))
+    for gains in (0.0, 0.05, 0.10):
+        cells = [refused_by_domains(gains, tenants, gates) for tenants in TENANTS]
+        print(f"{f'gains {gains:.2f} everywhere':<32}" + "".join(f"{cell:>14}" for cell in cells))
+    for samples in FEW:
+        cells = [refused_for_one(0.30, samples, tenants, gates) for tenants in TENANTS]
+        print(f"{f'one of {samples} samples loses 0.30':<32}" + "".join(f"{cell:>14}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
+from contextlib import closing
 from functools import partial
 from math import inf
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
-from drift_comparison import averages, delays, falling, false_alarms, mixed
+from drift_comparison import alarms, averages, delays, falling, false_alarms, mixed, recorded
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated import request
 
 from tide_cli.adaptation.drift import DriftRules, DriftState, observe
+from tide_cli.telemetry.history import History
+from tide_cli.telemetry.load import Interval
+from tide_cli.telemetry.rows import Row
 
 RULES = DriftRules()
 make = partial(averages, RULES)
@@ -118,3 +125,24 @@ def test_the_state_survives_json_and_decides_the_same():
     assert observe(again, RULES, tokens=5, steps=4) == observe(state, RULES, tokens=5, steps=4)
     with pytest.raises(ValueError, match="observation"):
         observe(state, RULES, tokens=-1, steps=1)
+
+
+def test_recorded_traffic_is_read_by_served_version(tmp_path: Path):
+    """Of the stored requests, or of the history's seconds; a swap is no drift."""
+    with closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("create table samples (id, draft_version, verify_steps, accepted, domain)")
+        rows = [(i, int(i >= 300), 100, 100 if i < 200 else 20 if i < 300 else 10, "") for i in range(1, 600)]
+        index.executemany("insert into samples values (?, ?, ?, ?, ?)", rows)
+        index.commit()
+    stretches = recorded(tmp_path / "index.db")
+    assert [len(stretch) for stretch in stretches] == [299, 300]
+    assert stretches[0][0] == (200, 100)
+    (found,) = alarms(make, stretches)
+    assert 200 <= found < 300
+
+    history, begun = History(tmp_path / "history.db", pytest.fail), int(time.time())
+    for second in range(5):
+        seen = Interval(1.0, 60.0, 0.0, 1.5) if second != 1 else Interval(1.0)
+        history.add(Row(begun + second, seen, version=0 if second < 3 else 1))
+    history.close()
+    assert recorded(tmp_path / "history.db") == [[(60, 40), (60, 40)], [(60, 40), (60, 40)]]

@@ -118,11 +118,25 @@ def test_a_domain_that_loses_too_much_stops_a_candidate():
     assert decide(lost, served, **SETTINGS).passed
 
 
+def test_a_loss_that_may_be_chance_stops_no_candidate_and_is_told():
+    served = [Walk(20, 10)] * 16
+    scattered = [Walk(tokens, 10) for tokens in (14, 18, 24, 16)]  # 0.2 less on average
+    candidate = [Walk(30, 10)] * 8 + scattered + [Walk(20, 10)] * 4
+    decision = decide(candidate, served, domains=["code"] * 8 + ["sql"] * 4 + ["chat"] * 4, **SETTINGS)
+    assert decision.passed
+    assert decision.reason.endswith("; it loses 0.200 on sql, which may be chance")
+    assert decision.domains["sql"] == pytest.approx(-0.2)
+    old = {"old_candidate": scattered, "old_served": [Walk(20, 10)] * 4}
+    assert decide([Walk(30, 10)] * 8, served[:8], **SETTINGS, **old).reason.endswith(
+        "; it loses 0.200 on 4 old samples, which may be chance"
+    )
+
+
 def test_small_domains_are_judged_together():
     served = [Walk(20, 10)] * 9
     candidate = [Walk(30, 10)] * 4 + [Walk(18, 10)] * 3 + [Walk(16, 10)] * 2
     domains = ["code"] * 4 + ["sql"] * 3 + ["chat"] * 2
-    losses = domain_losses(candidate, served, domains)
+    losses = {name: loss.lost for name, loss in domain_losses(candidate, served, domains).items()}
     assert losses == {"code": pytest.approx(-1.0), "chat, sql": pytest.approx(0.28)}
     assert domain_losses(candidate[:7], served[:7], domains[:7]).keys() == {"code"}  # three are too few even so
     assert domain_losses(candidate, served, ()) == {}

@@ -5,14 +5,34 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-from gate_table import SETTINGS, SIZES, passes, refused
+from gate_table import (
+    SETTINGS,
+    SIZES,
+    TENANTS,
+    passes,
+    passes_at_the_margin,
+    refused,
+    refused_by_domains,
+    refused_for_one,
+)
 
 GATES = 100
+MANY = 400  # at which an error twice the promised one is told from it
 
 
-def bound(rate: float) -> float:
-    """No more than so many of GATES, by three standard deviations."""
-    return GATES * rate + 3 * sqrt(GATES * rate * (1 - rate))
+def bound(rate: float, gates: int = GATES) -> float:
+    """No more than so many of the gates, by three standard deviations."""
+    return gates * rate + 3 * sqrt(gates * rate * (1 - rate))
+
+
+@pytest.mark.parametrize("size", [12, 24])
+def test_a_draft_that_gains_just_the_margin_is_deployed_no_oftener_than_the_confidence_allows(size: int):
+    assert passes_at_the_margin(size, MANY, SETTINGS["confidence"]) <= bound(1 - SETTINGS["confidence"], MANY)
+
+
+def test_twice_the_promised_error_would_be_seen():
+    twice = 2 * (1 - SETTINGS["confidence"])
+    assert passes_at_the_margin(12, MANY, 1 - twice) > bound(twice / 2, MANY)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -40,7 +60,16 @@ def test_labels_stop_a_draft_that_gains_on_one_domain_at_the_expense_of_others()
 
 def test_the_floor_seldom_stops_a_draft_that_has_forgotten_nothing_and_often_one_that_has():
     assert refused(0.0, 2, GATES) == 0  # too few to ask
-    assert refused(0.0, 4, GATES) <= bound(0.10)
+    assert refused(0.0, 4, GATES) <= bound(0.05)
     assert refused(0.0, 8, GATES) <= bound(0.05)
-    assert refused(0.20, 4, GATES) >= GATES - bound(0.10)
-    assert refused(0.20, 8, GATES) >= GATES - bound(0.05)
+    assert refused(0.20, 4, GATES) > GATES / 2
+    assert refused(0.20, 8, GATES) >= GATES - bound(0.10)
+    assert refused(0.20, 24, GATES) >= GATES - bound(0.01)
+
+
+@pytest.mark.parametrize("tenants", TENANTS)
+def test_many_tenants_stop_no_good_draft_and_one_that_loses_much_stops_a_bad_one(tenants: int):
+    """With the measured loss alone half of the drafts that gain 0.05 everywhere are refused for 12 tenants."""
+    assert refused_by_domains(0.0, tenants, GATES) <= bound(0.05)
+    assert refused_by_domains(0.05, tenants, GATES) <= bound(0.02)
+    assert refused_for_one(0.30, 8, tenants, GATES) >= GATES - bound(0.05)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tide_cli.adaptation.gate import Walk, decide
-from tide_cli.adaptation.pool import Kept, choose_version, walk_order
+from tide_cli.adaptation.pool import Kept, choose_version, walk_limit, walk_order, walked_enough
 from tide_cli.adaptation.retention import retain
 
 GATE = {"margin": 0.02, "seed": 0, "floor": 0.10}
@@ -33,6 +33,15 @@ def test_what_differs_most_is_walked_first():
 def test_without_figures_descent_decides():
     chain = [kept(0), kept(1, 0), kept(2, 1), kept(3, 2), kept(4, 0)]
     assert walk_order(chain, served=3, limit=1).versions == (4,)  # four steps away over v0000
+
+
+def test_small_versions_are_all_walked_while_there_is_time():
+    assert walk_limit(40_000_000) > 16  # those of a small target
+    assert walk_limit(1_500_000_000) == 4
+    assert walk_limit(0) > 16
+    assert not walked_enough(3, 60.0)
+    assert not walked_enough(15, 9.0)
+    assert walked_enough(4, 10.0)
 
 
 def test_what_was_taken_back_is_not_walked():
@@ -98,10 +107,19 @@ def test_what_is_needed_stays_and_the_bound_holds_otherwise(held: set[int], limi
     served, previous, parent = data.draw(one), data.draw(one), data.draw(one)
     pinned, bad = data.draw(versions), data.draw(versions)
     conditions = data.draw(st.lists(st.dictionaries(st.integers(0, 31), st.floats(1, 4)), max_size=4))
+    others = data.draw(st.dictionaries(st.integers(0, 31), st.just("needed")))
     plan = retain(
-        held, limit, served=served, previous=previous, parent=parent, pinned=pinned, conditions=conditions, bad=bad
+        held,
+        limit,
+        served=served,
+        previous=previous,
+        parent=parent,
+        pinned=pinned,
+        conditions=conditions,
+        bad=bad,
+        needed=others,
     )
-    needed = held & ({served, previous, parent, *pinned} | ({max(held)} if held else set()))
+    needed = held & ({served, previous, parent, *pinned, *others} | ({max(held)} if held else set()))
     assert needed <= plan.keep.keys()
     assert len(plan.keep) <= max(limit, len(needed))
     assert plan.keep.keys() | set(plan.remove) == held

@@ -160,9 +160,12 @@ def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
 
     tide("drafts", "unpin", "0", *where)
     assert {row["version"] for row in read("drafts", "ls", *where) if row["pinned"]} == set()
-    assert [row["version"] for row in read("drafts", "gc", "--keep", "5", *where)["removed"]] == ["v0000", "v0003"]
-    assert [row["version"] for row in read("drafts", "ls", *where)] == ["v0001", "v0002", "v0004", "v0005", "v0006"]
-    assert read("drafts", "gc", "--keep", "5", *where)["removed"] == []
+    done = read("drafts", "gc", "--keep", "6", *where)
+    assert [row["version"] for row in done["removed"]] == ["v0003"]
+    assert (done["kept"]["v0000"], done["kept"]["v0004"]) == ("the first", "recent")
+    versions = ["v0000", "v0001", "v0002", "v0004", "v0005", "v0006"]
+    assert [row["version"] for row in read("drafts", "ls", *where)] == versions
+    assert read("drafts", "gc", "--keep", "6", *where)["removed"] == []
 
 
 def test_gc_keeps_everything_where_the_way_back_is_not_known(tmp_path: Path, state: Path) -> None:

@@ -33,7 +33,10 @@ def test_drafts_that_fit(config: dict[str, object]) -> None:
         ({**LMSYS, "norm_output": True}, "norm_output"),
         ({**LMSYS, "fc_norm": True}, "fc_norm"),
         (eagle([], use_aux_hidden_state=False), "use_aux_hidden_state is false"),
-        ({"speculators_model_type": "eagle3"}, "speculators"),
+        (
+            {"speculators_model_type": "eagle3"},
+            "speculators, which SGLang does not read; take the EAGLE3 folder",
+        ),
         ({**LMSYS, "hidden_size": 4096}, "its hidden_size is 4096, the target's 2880"),
         ({**LMSYS, "vocab_size": 128_256}, "its vocab_size is 128256"),
         ({**LMSYS, "target_hidden_size": 4096}, "target_hidden_size is 4096"),

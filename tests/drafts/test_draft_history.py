@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tide_cli.drafts.history import served_before
+from tide_cli.drafts.history import figures, served_before
 
 
 def swap(version: int, before: int | None) -> dict:
@@ -39,3 +39,24 @@ def test_going_back_twice_leads_where_one_was(served: list[int]):
         return
     assert back == events[-1]["data"]["before"]
     assert served_before([*events, swap(back, served[-1])], back) == served[-1]
+
+
+def live(**domains: tuple[float, int]) -> dict:
+    return {"domains": {name: {"acceptance_length": al, "requests": n} for name, (al, n) in domains.items()}}
+
+
+def test_figures_are_those_of_the_version_that_they_are_about():
+    left = {"id": 1, "kind": "swap", "data": {"version": 1, "before": 0, **live(code=(1.4, 20), sql=(1.3, 7))}}
+    kept = {"id": 2, "kind": "trusted", "data": {"version": 1, **live(code=(1.8, 9))}}
+    walked = [{"version": 0, "candidate_al": 1.6, "served_al": 1.2}]
+    pool = {"id": 3, "kind": "pool", "data": {"version": None, "served": 1, "walked": walked}}
+    again = {"id": 4, "kind": "swap", "data": {"version": 2, "before": 1, **live(code=(1.7, 80), sql=(1.5, 30))}}
+    first = {"id": 0, "kind": "swap", "data": {"version": 0, "before": None, **live(code=(1.0, 99))}}
+    assert figures([first, left, kept, pool, again]) == {
+        "requests of sql": {1: 1.5},  # seven requests say nothing yet
+        "requests of code": {0: 1.4, 1: 1.7},
+        "samples of event 3": {1: 1.2, 0: 1.6},
+    }
+    assert next(iter(figures([left, kept, pool]))) == "samples of event 3"  # the newest first
+    nothing = {"id": 5, "kind": "pool", "data": {"version": None, "served": 1, "walked": []}}
+    assert figures([nothing, {"id": 6, "kind": "rollback", "data": {}}]) == {}

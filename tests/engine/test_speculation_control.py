@@ -87,6 +87,22 @@ def test_a_measurement_sees_what_rounds_cost(tmp_path: Path, lag: int) -> None:
     assert engine.control.state()["acceptance"] == [0.5, 0.5, 0.5]  # TIDE's own requests say nothing about traffic
 
 
+def test_a_measurement_that_cannot_be_written_counts_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "profiles").write_text("in the way")
+    engine = Engine(tmp_path, 0.5, DEAR)
+    engine.measure()
+    assert engine.most_of(200) == 0
+    profile = engine.control.state()["profile"]
+    assert {row["batch"] for row in profile["rounds"]} == {1, 2, 4, 8}
+    assert profile["file"] is None
+    assert f"not kept in {tmp_path / 'profiles'}" in caplog.text
+    (tmp_path / "profiles").unlink()
+    engine.measure()
+    assert Path(engine.control.state()["profile"]["file"]).is_file()
+
+
 def test_batch_sizes_without_rounds_keep_their_former_figures(tmp_path: Path) -> None:
     engine = Engine(tmp_path, 0.5, CHEAP)
     engine.measure()

@@ -269,9 +269,10 @@ def test_recorded_training_rates_are_met() -> None:
 
 def test_constants_are_those_of_the_trainer() -> None:
     pytest.importorskip("specforge")
-    from tide_cli.training import judge, kept, material
+    from tide_cli.adaptation import pool
+    from tide_cli.training import judge, material
 
-    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, kept.POOL, judge._NEWEST)
+    assert (learner.NEWEST, learner.POOL, learner.POOL_SAMPLES) == (material._NEWEST, pool._FEWEST, judge._NEWEST)
 
 
 def test_old_samples_are_as_many_as_the_reservoir_has_room_for() -> None:

@@ -1,6 +1,7 @@
 """Whether a candidate draft may replace the served one.
 
-How often it errs at which number of samples is counted by tests/adaptation/gate_table.py, on pairs of known truth.
+How often it and its floors err at which number of samples is counted by tests/adaptation/gate_table.py, on pairs of
+known truth.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tide_cli.adaptation.lengths import student_quantile
 
 MINIMUM_SAMPLES = 4  # fewer say nothing about the spread between samples
 RECENT_SAMPLES = 16  # looked at however old: with as many, a gain of a tenth is found five times out of six
+_FLOOR_ERROR = 0.05  # how often a floor stops a draft that is no worse anywhere, all domains together
 _RESAMPLES = 4000
 
 
@@ -85,6 +87,30 @@ class GateDecision:
     domains: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Loss:
+    """Acceptance length lost on some samples, negative for a gain.
+
+    by_chance: no more than this is measured of a draft that is no worse, but for an error of _FLOOR_ERROR.
+    """
+
+    lost: float
+    by_chance: float
+
+    def exceeds(self, allowed: float) -> tuple[bool, float]:
+        """Whether it is too much, and how much it is: the worst is the maximum."""
+        return self.lost > max(allowed, self.by_chance), self.lost
+
+    def verdict(self, reason: str, where: str, allowed: float, words: str) -> tuple[bool, str]:
+        """Whether a candidate that has passed so far still does, and `reason` with what is to be said of this."""
+        if self.lost <= allowed:
+            return True, reason
+        loses = f"it loses {self.lost:.3f} on {where}"
+        if self.lost > self.by_chance:
+            return False, f"{reason}, but {loses}, more than {words}"
+        return True, f"{reason}; {loses}, which may be chance"
+
+
 def acceptance_length(walks: Sequence[Walk]) -> float:
     """Tokens over rounds, both summed over the samples; 0.0 without samples."""
     rounds = sum(walk.rounds for walk in walks)
@@ -108,10 +134,11 @@ def decide(
 
     candidate[i] and served[i] are walks of the same recent sample, old_candidate[i] and old_served[i] of the same old
     one. The lower bound is that of a paired bootstrap over samples of the difference of the two ratios, at one-sided
-    `confidence`. floor: acceptance length the candidate may lose on old samples, as measured: at the same confidence,
-    half of the drafts that lose twice as much would pass on eight. With too few old samples it is not asked.
+    `confidence`. floor: acceptance length the candidate may lose on old samples; with too few of them it is not asked.
     domains: the recent samples' labels, None where unknown; () where none is known. domain_floor: acceptance length
-    the candidate may lose on any one domain, whatever it gains on the others.
+    the candidate may lose on any one domain, whatever it gains on the others. Either stops a candidate whose loss, as
+    measured, is above it and more than chance explains: a bound like the gain's would let half of the drafts pass that
+    lose twice as much on eight samples, the measured loss alone would stop good ones by the number of domains.
     Pure: the same arguments give the same decision. ValueError when the walks are not paired.
     """
     if len(candidate) != len(served) or len(old_candidate) != len(old_served):
@@ -122,47 +149,69 @@ def decide(
     gain, count = candidate_al - served_al, len(candidate)
     lower = None
     if count < MINIMUM_SAMPLES:
-        passed, reason = (
-            False,
-            f"{count} held-out sample{'' if count == 1 else 's'}, at least {MINIMUM_SAMPLES} are needed",
-        )
+        passed = False
+        reason = f"{count} held-out sample{'' if count == 1 else 's'}, at least {MINIMUM_SAMPLES} are needed"
     else:
         lower = gain_lower_bound(candidate, served, confidence=confidence, seed=seed)
         passed = lower > margin
         bound = f"gain {gain:+.3f}, at least {lower:+.3f} with confidence {confidence:g} on {count} samples"
         reason = f"{bound}: {'above' if passed else 'not above'} the margin {margin:g}"
-    loss, old = acceptance_length(old_served) - acceptance_length(old_candidate), len(old_candidate)
-    if passed and 0 < old < MINIMUM_SAMPLES:
-        reason = f"{reason}; the floor is not asked, with {old} of {MINIMUM_SAMPLES} old samples"
-    elif passed and loss > floor:
-        passed = False
-        reason = f"{reason}, but it loses {loss:.3f} on {old} old samples, more than the floor {floor:g}"
-    losses = domain_losses(candidate, served, domains)
-    domain = max(losses, key=losses.__getitem__, default=None)
-    if passed and domain is not None and losses[domain] > domain_floor:
-        passed = False
-        reason = f"{reason}, but it loses {losses[domain]:.3f} on {domain}, more than the {domain_floor:g} allowed"
-    gains = {name: -lost for name, lost in losses.items()}
+    if passed and 0 < len(old_served) < MINIMUM_SAMPLES:
+        reason = f"{reason}; the floor is not asked, with {len(old_served)} of {MINIMUM_SAMPLES} old samples"
+    elif passed and old_served:
+        (loss,) = _losses({"old": (old_candidate, old_served)}).values()
+        passed, reason = loss.verdict(reason, f"{len(old_served)} old samples", floor, f"the floor {floor:g}")
+    by_domain = domain_losses(candidate, served, domains)
+    if passed and by_domain:
+        worst, loss = max(by_domain.items(), key=lambda item: item[1].exceeds(domain_floor))
+        passed, reason = loss.verdict(reason, worst, domain_floor, f"the {domain_floor:g} allowed")
+    gains = {name: -loss.lost for name, loss in by_domain.items()}
     return GateDecision(passed, candidate_al, served_al, gain, lower, count, reason, gains)
 
 
-def domain_losses(candidate: Sequence[Walk], served: Sequence[Walk], domains: Sequence[str | None]) -> dict[str, float]:
-    """Acceptance length lost on each domain, negative for a gain; unlabelled samples belong to none.
+def domain_losses(candidate: Sequence[Walk], served: Sequence[Walk], domains: Sequence[str | None]) -> dict[str, Loss]:
+    """What is lost on each domain; unlabelled samples belong to none.
 
     Domains with too few samples to judge by are judged together, and left out if they are too few even so.
     """
     labelled = [name for name in domains if name is not None]
     few = {name for name in labelled if labelled.count(name) < MINIMUM_SAMPLES}
     together = ", ".join(sorted(few))
-    groups: dict[str, list[int]] = {}
-    for index, name in enumerate(domains):
+    groups: dict[str, tuple[list[Walk], list[Walk]]] = {}
+    for name, one, other in zip(domains, candidate, served, strict=bool(domains)):
         if name is not None:
-            groups.setdefault(together if name in few else name, []).append(index)
+            walks = groups.setdefault(together if name in few else name, ([], []))
+            walks[0].append(one)
+            walks[1].append(other)
+    return _losses({name: walks for name, walks in groups.items() if len(walks[0]) >= MINIMUM_SAMPLES})
+
+
+def _losses(groups: Mapping[str, tuple[Sequence[Walk], Sequence[Walk]]]) -> dict[str, Loss]:
+    """Of each group of samples, its walks with the candidate and with the served draft; each of two or more.
+
+    The error is shared among the groups. How far samples of a group scatter is taken from all groups, relative to the
+    acceptance length, to which it is about proportional: a few samples alone do not tell.
+    """
+    scale = {name: max(map(acceptance_length, walks)) or 1.0 for name, walks in groups.items()}
+    squares, freedom = 0.0, 0
+    for name, (candidate, served) in groups.items():
+        squares += float(((_residuals(candidate) - _residuals(served)) ** 2).sum()) / scale[name] ** 2
+        freedom += len(served) - 1
     return {
-        name: acceptance_length([served[i] for i in group]) - acceptance_length([candidate[i] for i in group])
-        for name, group in groups.items()
-        if len(group) >= MINIMUM_SAMPLES
+        name: Loss(
+            acceptance_length(served) - acceptance_length(candidate),
+            student_quantile(1 - _FLOOR_ERROR / len(groups), freedom)
+            * (squares / freedom / len(served)) ** 0.5
+            * scale[name],
+        )
+        for name, (candidate, served) in groups.items()
     }
+
+
+def _residuals(walks: Sequence[Walk]) -> np.ndarray:
+    """How far each sample's length is from that of all, weighted by its rounds: what a ratio's variance is made of."""
+    tokens, rounds = np.array([(walk.tokens, walk.rounds) for walk in walks], float).T
+    return (tokens - acceptance_length(walks) * rounds) / rounds.mean()
 
 
 def recent_count(created: Sequence[float], since: float) -> int:

@@ -24,18 +24,21 @@ def retain(
     pinned: Collection[int] = (),
     conditions: Sequence[Mapping[int, float]] = (),
     bad: Collection[int] = (),
+    needed: Mapping[int, str] | None = None,
 ) -> Retention:
     """At most `limit` versions, except that some stay whatever the limit is.
 
     Those are: the served one, the one served `previous` to it and its `parent` (both are ways back), pinned ones,
-    and the newest (its number must not be given to another draft). Then, while there is room, the best version of each
-    recent condition, newest condition first, and then the newest ones; never bad ones.
+    the newest (its number must not be given to another draft), and what is `needed`, for the reason given. Then, while
+    there is room, the best version of each recent condition, newest condition first, and then the newest ones; never
+    bad ones.
     conditions: for each, version to its acceptance length there.
     """
     keep: dict[int, str] = {}
     must = [(served, "served"), (previous, "served before"), (parent, "parent of the served one")]
     must += [(version, "pinned") for version in sorted(pinned)]
     must.append((max(versions, default=None), "newest"))
+    must += sorted((needed or {}).items())
     for version, why in must:
         if version is not None and version in versions:
             keep.setdefault(version, why)

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tide_cli.cli.drafts import Version, drafts_app, previously_served
+from tide_cli.cli.drafts import Version, drafts_app
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
 from tide_cli.errors import TideError
 from tide_cli.printable import size_words
 
 if TYPE_CHECKING:
-    from tide_cli.adaptation.retention import Retention
     from tide_cli.drafts.store import DraftStore
-    from tide_cli.paths import Paths
 
 _IMPORT_REMEDY = "`tide drafts import DIR` takes another one: EAGLE3, of the same target, with config.json and weights"
 
@@ -140,18 +138,21 @@ def gc(
 ) -> None:
     """Remove old versions.
 
-    Whatever --keep says, these stay: the served version, the one served before it, its parent, pinned ones, the newest.
+    Whatever --keep says, these stay: the served version, the one served before it, its parent, pinned ones, the first,
+    the newest, and what training goes on from or `tide train replay` needs. Beyond those the best on each kind of
+    recent traffic come first. A running appliance does the same at each swap, with the setting keep_drafts.
     """
     from tide_cli.drafts.store import DraftStore, version_name
+    from tide_cli.supervisor.keeping import retention
 
     paths = appliance_paths(state_dir, config)
     store = DraftStore(paths.drafts)
-    plan = _retention(store, paths, keep)
+    plan = retention(paths, keep)
     rows: list[dict[str, Any]] = []
     for version in plan.remove:
         size = store.size(version)
         if not dry_run:
-            if version not in _retention(store, paths, keep).remove:
+            if version not in retention(paths, keep).remove:
                 continue  # put into service or pinned meanwhile
             store.remove(version)
         rows.append({"version": version_name(version), "bytes": size})
@@ -166,25 +167,3 @@ def gc(
     done = "would be removed" if dry_run else "removed"
     what = [(row["version"], f"{done}, {size_words(row['bytes'])}") for row in rows]
     print_table(("version", "what"), sorted([*what, *((name, f"stays: {why}") for name, why in kept.items())]))
-
-
-def _retention(store: DraftStore, paths: Paths, keep: int) -> Retention:
-    from tide_cli.adaptation.retention import retain
-    from tide_cli.supervisor.journal import read_served
-
-    served, marks, versions = read_served(paths.database), store.marks(), store.versions()
-    try:
-        parent = store.manifest(served).parent if served in versions else None
-    except TideError as error:
-        why = f"{error.lines()[0]}: it does not say which version is the way back from the served one"
-        remedy = "`tide drafts use VERSION` serves another one"
-        raise TideError("nothing was removed", why=why, remedy=remedy) from None
-    return retain(
-        versions,
-        keep,
-        served=served,
-        previous=previously_served(paths),
-        parent=parent,
-        pinned=marks.pinned,
-        bad=marks.bad,
-    )

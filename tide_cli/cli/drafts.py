@@ -188,6 +188,7 @@ def rollback(state_dir: StateDir = None, config: Config = None, json: Json = Fal
     from tide_cli.drafts.manifest import version_name
     from tide_cli.drafts.store import DraftStore
     from tide_cli.supervisor.journal import read_served
+    from tide_cli.supervisor.keeping import previously_served
 
     paths = appliance_paths(state_dir, config)
     served, previous = read_served(paths.database), previously_served(paths)
@@ -205,15 +206,6 @@ def rollback(state_dir: StateDir = None, config: Config = None, json: Json = Fal
             remedy=f"`tide drafts use {name}` serves it all the same, `tide drafts ls` lists the others",
         )
     _serve(paths, previous, json)
-
-
-def previously_served(paths: Paths) -> int | None:
-    """The version served before the present one, from the events; None where there was none."""
-    from tide_cli.drafts.history import SERVING_KINDS, served_before
-    from tide_cli.supervisor.journal import read_events, read_served
-
-    events = [event for kind in SERVING_KINDS for event in read_events(paths.database, kind=kind)]
-    return served_before(sorted(events, key=lambda event: event["id"]), read_served(paths.database))
 
 
 def _serve(paths: Paths, version: int, json: bool) -> None:

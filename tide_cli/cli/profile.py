@@ -54,7 +54,10 @@ def _print(measured: dict[str, Any]) -> None:
     header = ("batch", "steps", "round ms", *(f"{part} ms" for part in _PARTS), "plain / round")
     plain = {row["batch"]: row["seconds"] for row in measured["rounds"] if row["steps"] == 0}
     print_table(header, [_row(row, plain[row["batch"]]) for row in measured["rounds"]])
-    print(f"kept in {measured['file']}")
+    if measured["file"]:
+        print(f"kept in {measured['file']}")
+    else:
+        complain(["not kept for the next start", "`tide logs engine` says why"])
 
 
 def _doubts(measured: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -45,7 +45,10 @@ def misfit(config: Mapping[str, Any], target: TargetFacts) -> str | None:
     """Why the draft with this config.json can't be served or trained beside the target; None where nothing speaks
     against it."""
     if "speculators_model_type" in config:
-        return "it is in the format of vLLM's speculators"
+        return (
+            "it is in the format of vLLM's speculators, which SGLang does not read; take the EAGLE3 folder that it was "
+            "converted from, or export it as one (LlamaForCausalLMEagle3)"
+        )
     for name in ("hidden_size", "vocab_size"):
         if config.get(name) != getattr(target, name):
             return f"its {name} is {config.get(name)}, the target's {getattr(target, name)}"

@@ -1,4 +1,4 @@
-"""What was served when, from the rows of the events table."""
+"""What was served when, and how well, from the rows of the events table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SERVING_KINDS = ("swap", "ready")  # kinds of events that tell which version the engine has: what was asked for is none
+
+FIGURE_KINDS = ("swap", "trusted", "rollback", "pool")  # that have acceptance lengths of versions
+_LEAST_REQUESTS = 8  # whose acceptance length says something of a version
 
 
 def served_before(events: Sequence[Mapping[str, Any]], served: int | None) -> int | None:
@@ -20,3 +23,27 @@ def served_before(events: Sequence[Mapping[str, Any]], served: int | None) -> in
             if isinstance(version, int) and version != served:
                 return version
     return None
+
+
+def figures(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+    """Condition to version to its acceptance length there, the condition of the newest event first.
+
+    events: in order of time. A condition is a label that clients gave, with the live figures that a version had come to
+    when it was replaced or judged, or the samples on which versions were compared after a drift.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for event in events:
+        data = event["data"]
+        # a swap tells of the version that leaves, a verdict of the one it is about
+        version = data.get("before") if event["kind"] == "swap" else data.get("version")
+        news = {
+            f"requests of {label}": {version: one["acceptance_length"]}
+            for label, one in (data.get("domains") or {}).items()
+            if isinstance(version, int) and one["requests"] >= _LEAST_REQUESTS
+        }
+        if event["kind"] == "pool" and (walked := data.get("walked")):
+            lengths = {data["served"]: walked[0]["served_al"]} | {one["version"]: one["candidate_al"] for one in walked}
+            news[f"samples of event {event['id']}"] = lengths
+        for condition, lengths in news.items():
+            found[condition] = found.pop(condition, {}) | lengths
+    return dict(reversed(found.items()))

@@ -133,8 +133,8 @@ class Core:
                 return self._trainer_said(message, now)
             case Swapped():
                 return self.learning.swapped(message, self._ready_engine(), now)
-            case Told(kind, text):
-                return [Note(kind, text)]
+            case Told(kind, text, data):
+                return [Note(kind, text, data)]
             case TrainAsked():
                 return self.learning.train_asked(message, why_no_training(self.children))
             case PauseAsked():

@@ -131,10 +131,11 @@ class Swapped:
 
 @dataclass(frozen=True)
 class Told:
-    """Something beside the children has gone wrong, and goes on without; an event of this kind."""
+    """Something beside the children has been done, or has gone wrong and goes on without; an event of this kind."""
 
     kind: str
     text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

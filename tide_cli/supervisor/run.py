@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sqlite3
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.heartbeat import SLEPT
 from tide_cli.supervisor.journal import Journal, read_events
+from tide_cli.supervisor.keeping import figures_by_version, tidy
 from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
     ENGINE,
@@ -211,6 +213,9 @@ class Supervisor:
             case Probe(generation):
                 self._watchers.probe(generation)
             case Tell(command):
+                if command["cmd"] == "choose" and "among" not in command:
+                    figures = self._write(lambda: figures_by_version(self._paths))
+                    command = {**command, "figures": figures or {}}
                 self._processes.tell_trainer(command)
             case Terminate(child):
                 self._processes.terminate(child)
@@ -220,6 +225,7 @@ class Supervisor:
                 self._watchers.swap(version, generation)
             case Serve(version):
                 self._write(lambda: self._journal.serve(version))
+                self._tidy()
             case MarkBad(version, reason):
                 self._write(lambda: DraftStore(self._paths.drafts).mark_bad(version, reason))
             case Note():
@@ -258,6 +264,16 @@ class Supervisor:
             return write()
         except (sqlite3.Error, OSError, TideError):
             return None
+
+    def _tidy(self) -> None:
+        """Keep the number of versions within its bound, on a thread: a version may be a gigabyte."""
+        spare = self.core.learning.serving.in_use
+
+        def work() -> None:
+            if told := tidy(self._paths, self._workshop.settings.keep_drafts, spare):
+                self._queue.put(told)
+
+        threading.Thread(target=work, name="tidy", daemon=True).start()
 
     def _watch_engine(self) -> None:
         """Have the engine looked after while it is up: from here, because every way up or down leads past here."""

@@ -82,6 +82,14 @@ class Serving:
             if self._trial is not None and self._trial.version == version:
                 self._performance.watch = anew(self._trial)
 
+    @property
+    def in_use(self) -> set[int]:
+        """Versions that are, or may soon be, in service: none of them may be removed."""
+        watch, doubt = self._performance.watch, self.doubt
+        ways_back = [one.previous for one in (watch, doubt) if one]
+        coming = [one.version for one in (self.wish, self.passed, self._swap, self._unconfirmed) if one]
+        return {*ways_back, *coming, *([] if self.served is None else [self.served])}
+
     def stays(self, version: int | None) -> bool:
         """Whether this version is served and none is to replace it: what is learned of another comes too late."""
         return self.wish is None and version == self.served

@@ -7,7 +7,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,21 @@ class Cycles:
         self._emit_cycle("cycle_end", seconds=seconds, published=published, reason=reason, looks=looks)
         return published
 
-    def choose(self, served: int, among: Sequence[int] | None = None) -> int | None:
+    def choose(
+        self,
+        served: int,
+        among: Sequence[int] | None = None,
+        figures: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> int | None:
         """The kept version that suits the newest samples better than the served one, None where none does.
 
-        among: the versions to be tried, None for those that promise to differ. Nothing is trained. Emits a pool event.
+        among: the versions to be tried, None for those that promise to differ. figures: number of a version to its
+        acceptance length by condition, where some are known. Nothing is trained. Emits a pool event.
         TideError where the served version is damaged; another one that is damaged is left out.
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = drafts_to_walk(self._store, served, among)
+            drafts = drafts_to_walk(self._store, served, among, figures or {})
             if not self._resident.is_of_this_make(served, drafts[served]):
                 self._resident.restart_from(served, drafts[served])
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)

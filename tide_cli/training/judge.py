@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES, GateDecision, Walk, decide, gain_lower_bound, gate_rules
-from tide_cli.adaptation.pool import PoolDecision, choose_version
+from tide_cli.adaptation.pool import PoolDecision, choose_version, walked_enough
 from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
@@ -73,10 +74,13 @@ def choose(
     served: int,
     check: Callable[[], None],
 ) -> PoolDecision:
-    """Walk kept drafts, the served one among them, over the newest samples, and choose. `check` may raise meanwhile."""
+    """Walk kept drafts, the served one first, over the newest samples, and choose. `check` may raise meanwhile."""
     samples = readable(material.newest(_NEWEST))
-    walked = {}
+    walked: dict[int, list[Walk]] = {}
+    begun = time.monotonic()
     for version, tensors in drafts.items():
+        if walked_enough(len(walked) - 1, time.monotonic() - begun):
+            break
         load_draft(trainer.walker, tensors)
         walked[version] = walks(config, trainer, samples, check)
     now = walked.pop(served)

@@ -15,14 +15,17 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from safetensors import SafetensorError, safe_open
+
 from tide_cli.adaptation.early_stop import best_look
 from tide_cli.errors import TideError, reason
-from tide_cli.json_files import checked, read_object
+from tide_cli.json_files import checked, json_object, read_object
 
 if TYPE_CHECKING:
     from tide_cli.spool.samples import SampleInfo
 
-CYCLES_FOLDER = "cycles"  # in the trainer's state folder
+STATE_FILE = "trainer.safetensors"  # in the trainer's state folder, as CYCLES_FOLDER
+CYCLES_FOLDER = "cycles"
 _RECORDS = 20  # kept, the newest
 _STATES = 2  # each is three times the draft in fp32
 
@@ -110,6 +113,27 @@ def recorded(folder: Path) -> list[int]:
 def numbered(folder: Path, names: str = "*") -> list[int]:
     """Numbers of the cycles of which there are files of these names, ascending."""
     return sorted(int(path.stem) for path in (folder / CYCLES_FOLDER).glob(names) if path.stem.isdecimal())
+
+
+def versions_to_replay(folder: Path) -> set[int]:
+    """The versions without which a recorded cycle could not be run again that can be now, as far as they decide."""
+    needed = set()
+    for cycle in recorded(folder):
+        with suppress(TideError):
+            record = CycleRecord.read(folder, cycle)
+            if record.start == "version" or state_file(folder, cycle).exists():
+                needed.add(record.served)
+    return needed
+
+
+def parent_in_training(folder: Path) -> int | None:
+    """The version that the saved weights in training descend from; None where there are none. No torch."""
+    try:
+        with safe_open(folder / STATE_FILE, "np") as file:
+            parent = json_object(file.metadata()["progress"])["parent"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+    return parent if isinstance(parent, int) else None
 
 
 def keys(samples: Iterable[SampleInfo]) -> list[Key]:

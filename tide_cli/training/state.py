@@ -18,9 +18,9 @@ from torch import Tensor
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_ids, draft_kinds
 from tide_cli.errors import TideError
 from tide_cli.json_files import checked, json_object
+from tide_cli.training.record import STATE_FILE
 from tide_cli.training.trainer import WARMUP_STEPS, DraftTrainer
 
-STATE_FILE = "trainer.safetensors"
 _MAP = "d2t"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 

@@ -1,7 +1,7 @@
 """The trainer process: commands as JSON lines on stdin, events as JSON lines on a descriptor of their own.
 
 Commands: {"cmd": "train", "served": 7}, {"cmd": "choose", "served": 7, "among": [5]} (without `among`: any versions
-that were kept), {"cmd": "cancel"}, {"cmd": "stop"}.
+that were kept, `figures` {"5": {"code": 1.8}} saying how they differ), {"cmd": "cancel"}, {"cmd": "stop"}.
 Events: ready, coverage, progress, alive, gate, published, cycle_end, pool, error. stdout and stderr are the log. The
 end of stdin means that the supervisor is gone: the process ends.
 """
@@ -157,7 +157,7 @@ def _serve(config: TrainingConfig, events: Events, inbox: Inbox, started: float)
                     if command["cmd"] == "train":
                         cycles.run(command["served"])
                     else:
-                        cycles.choose(command["served"], command.get("among"))
+                        cycles.choose(command["served"], command.get("among"), command.get("figures"))
                 except TeamError:
                     raise
                 except BrokenPipeError:

@@ -5,6 +5,7 @@ A round lasts from its start to the start of the next one; only rounds with noth
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from sglang.srt.runtime_context import get_parallel
 
 from tide_cli.engine.plugin.profile import Conditions, Measurement, Profile, load_profile
 from tide_cli.engine.plugin.round_times import RoundTimes
+from tide_cli.errors import reason
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -35,6 +39,7 @@ class RoundClock:
         self._latest: deque[tuple[int, int]] = deque(maxlen=lag + 1)  # (batch, steps) of rounds without a break
         self._started = 0.0
         self._measurement: Measurement | None = None
+        self._lost = False  # the file lacks what was measured last
         self.profile: Profile | None = None
         self.times: RoundTimes | None = None
 
@@ -83,9 +88,9 @@ class RoundClock:
     # ------------------------------------------------------------ measuring
 
     @property
-    def file(self) -> Path:
-        """Where a profile of these conditions is kept."""
-        return self._conditions.file(self._folder)
+    def file(self) -> Path | None:
+        """Where the profile is kept; None where it could not be written."""
+        return None if self._lost else self._conditions.file(self._folder)
 
     @property
     def measuring(self) -> bool:
@@ -94,13 +99,14 @@ class RoundClock:
     def measure(self, value: float) -> None:
         """1: begin to measure round times; 0: end, keep the result and go by it; -1: end without a result.
 
-        What it could not measure (other requests came between) stays as it was.
+        What it could not measure (other requests came between) stays as it was. A result that cannot be written, and
+        is measured again in the next life, is gone by all the same: an exception here would end the engine.
         """
         begun, self._measurement = self._measurement, Measurement(self._most_steps) if value > 0 else None
         if value == 0 and begun is not None and (profile := begun.result(self._conditions)) is not None:
             self._take(profile := profile.over(self.profile))
             if get_parallel().tp_rank == 0:
-                profile.save(self._folder)
+                self._keep(profile)
 
     def steps_to_measure(self) -> int | None:
         """Of the next round; None where no measurement is on, or it is overdue and ends here."""
@@ -108,6 +114,15 @@ class RoundClock:
             self._measurement = None
             return None
         return self._measurement.next_steps()
+
+    def _keep(self, profile: Profile) -> None:
+        try:
+            profile.save(self._folder)
+        except OSError as error:
+            logger.warning("tide: the measured round times are not kept in %s: %s", self._folder, reason(error))
+            self._lost = True
+        else:
+            self._lost = False
 
     def _take(self, profile: Profile | None) -> None:
         self.profile = profile

@@ -150,6 +150,7 @@ class SpeculationControl:
         rates = self._state.acceptance.rates(self.rules.prior)
         rounds = sum(self._rounds.values())
         steps = self._state.steps if self._forced is None else self._forced
+        file = self.clock.file
         state: dict[str, object] = {
             "adaptive": self._adaptive,
             "max_running_requests": self._max_running_requests,
@@ -164,7 +165,7 @@ class SpeculationControl:
             "rounds": {str(steps): count for steps, count in sorted(self._rounds.items())},
             "probe_share": round(self._probes / rounds, 4) if rounds else 0.0,
             "measuring": self.clock.measuring,
-            "profile": self.clock.profile.to_json() | {"file": str(self.clock.file)} if self.clock.profile else None,
+            "profile": self.clock.profile.to_json() | {"file": file and str(file)} if self.clock.profile else None,
         }
         if (times := self.clock.times) is not None:
             if self._state.acceptance.known or not steps:

@@ -1,0 +1,89 @@
+"""Which versions of the draft an appliance keeps, and in what those differ. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from tide_cli.adaptation.retention import Retention, retain
+from tide_cli.drafts.history import FIGURE_KINDS, SERVING_KINDS, figures, served_before
+from tide_cli.drafts.store import DraftStore, version_name
+from tide_cli.errors import TideError
+from tide_cli.paths import Paths
+from tide_cli.printable import many, size_words
+from tide_cli.supervisor.journal import read_events, read_served
+from tide_cli.supervisor.messages import Told
+from tide_cli.training.record import parent_in_training, versions_to_replay
+
+_NEWEST = 200  # events of a kind that are asked how well versions did
+
+
+def previously_served(paths: Paths) -> int | None:
+    """The version served before the present one, from the events; None where there was none."""
+    events = [event for kind in SERVING_KINDS for event in read_events(paths.database, kind=kind)]
+    return served_before(sorted(events, key=lambda event: event["id"]), read_served(paths.database))
+
+
+def known_figures(paths: Paths) -> dict[str, dict[int, float]]:
+    """Condition to version to its acceptance length there, the newest condition first. TideError."""
+    events = [event for kind in FIGURE_KINDS for event in read_events(paths.database, kind=kind, newest=_NEWEST)]
+    return figures(sorted(events, key=lambda event: event["id"]))
+
+
+def figures_by_version(paths: Paths) -> dict[str, dict[str, float]]:
+    """The same by the number of the version, as the trainer is told. TideError."""
+    found: dict[str, dict[str, float]] = {}
+    for condition, lengths in known_figures(paths).items():
+        for version, length in lengths.items():
+            found.setdefault(str(version), {})[condition] = length
+    return found
+
+
+def retention(paths: Paths, keep: int, spare: Collection[int] = ()) -> Retention:
+    """What stays of an appliance's versions where `keep` may. spare: others that are in use just now. TideError."""
+    store = DraftStore(paths.drafts)
+    served, marks, versions = read_served(paths.database), store.marks(), store.versions()
+    try:
+        parent = store.manifest(served).parent if served in versions else None
+    except TideError as error:
+        why = f"{error.lines()[0]}: it does not say which version is the way back from the served one"
+        remedy = "`tide drafts use VERSION` serves another one"
+        raise TideError("nothing was removed", why=why, remedy=remedy) from None
+    in_training = parent_in_training(paths.training)
+    needed: Mapping[int, str] = {
+        **dict.fromkeys(versions_to_replay(paths.training), "needed by `tide train replay`"),
+        **({} if in_training is None else {in_training: "in training"}),
+        **dict.fromkeys(spare, "in use"),
+        0: "the first",  # what the user began with: measurements compare with it
+    }
+    return retain(
+        versions,
+        keep,
+        served=served,
+        previous=previously_served(paths),
+        parent=parent,
+        pinned=marks.pinned,
+        conditions=list(known_figures(paths).values()),
+        bad=marks.bad,
+        needed=needed,
+    )
+
+
+def tidy(paths: Paths, keep: int, spare: Collection[int] = ()) -> Told | None:
+    """Remove what is too much. Returns the event that tells of it, None where nothing was; a failure is an event."""
+    store, removed, size = DraftStore(paths.drafts), [], 0
+    try:
+        plan = retention(paths, keep, spare)
+        for version in plan.remove:
+            if version not in retention(paths, keep, spare).remove:
+                continue  # put into service or pinned meanwhile
+            size += store.size(version)
+            store.remove(version)
+            removed.append(version)
+    except TideError as error:
+        return Told("tidy_failed", f"old versions of the draft were not removed: {'; '.join(error.lines())}")
+    if not removed:
+        return None
+    names = ", ".join(map(version_name, removed))
+    kept = {version_name(version): why for version, why in sorted(plan.keep.items())}
+    text = f"{names} removed ({size_words(size)}): {many(len(kept), 'version')} stay, keep_drafts is {keep}"
+    return Told("tidied", text, {"removed": removed, "kept": kept, "keep_drafts": keep})
