@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tide_cli.adaptation.trigger import (
     cycle_over,
     cycle_published,
     drifted,
+    is_undecided,
     new_tokens,
     should_train,
     taken_back,
@@ -98,6 +100,26 @@ def test_a_draft_that_passes_the_gate_and_fails_live_time_and_again_is_trained_e
             state = taken_back(taken_back(state, version), version)  # once is enough
     assert cycles[:9] == [6000 * (1 + k) for k in range(8)] + [48_000]
     assert set(cycles[9:]) == {48_000}
+
+
+@pytest.mark.parametrize(
+    ("gain", "lower_bound", "undecided"),
+    [
+        (0.06, -0.01, True),
+        (0.06, 0.02, True),
+        (0.02, -0.01, False),
+        (-0.1, -0.2, False),
+        (0.3, 0.2, False),
+        (None, 0, False),
+    ],
+)
+def test_a_gain_that_too_few_samples_leave_open_is_no_barren_cycle(
+    gain: float | None, lower_bound: float, undecided: bool
+) -> None:
+    """Unlike one that is sure, and was refused by a floor."""
+    rules = TriggerRules(6000, margin=0.02)
+    assert is_undecided(rules, gain=gain, lower_bound=lower_bound) == undecided
+    assert not is_undecided(TriggerRules(6000), gain=gain, lower_bound=lower_bound)
 
 
 def test_only_a_version_that_a_cycle_has_just_brought_counts_against_cycles():

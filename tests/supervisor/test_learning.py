@@ -242,9 +242,12 @@ def test_a_version_that_was_refused_once_is_served_in_the_end() -> None:
     for message in published():
         history.tell(message)
     history.tell(Swapped(2, 1, "timed out"))
+    serving = history.core.learning.serving
+    assert serving.in_use == {0, 1, 2}  # the way back, the served one, and the one that waits
     assert history.tell(Tick(), at=history.now + 10) == [Swap(2, 1)]
     assert history.tell(Swapped(2, 1)) == [Serve(2)]
-    assert history.core.learning.serving.passed is None
+    assert serving.passed is None
+    assert serving.in_use == {1, 2}
 
 
 def test_the_users_choice_comes_before_a_version_that_was_refused() -> None:

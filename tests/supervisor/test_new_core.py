@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,13 +197,18 @@ def test_the_trigger_goes_on_where_the_one_before_has_ended(messages: list[tuple
     assert again.rests_until == pytest.approx(rests)
 
 
-def test_what_cycles_could_not_bring_is_known_to_the_next_appliance(workshop: Workshop) -> None:
+@pytest.mark.parametrize(("gain", "needed"), [(-0.05, 3000), (0.05, 1000)], ids=["barren", "undecided"])
+def test_what_cycles_could_not_bring_is_known_to_the_next_appliance(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, gain: float, needed: int
+) -> None:
+    monkeypatch.setattr(under_test, "time", SimpleNamespace(monotonic=lambda: MONOTONIC, time=time.time))
     core = up(workshop, 0)
     for total in (1000, 3000):
-        record(workshop, core, Totals({"tokens": total}, held_out=4), said("gate", passed=False, lower_bound=-0.1))
+        verdict = said("gate", passed=False, gain=gain, lower_bound=-0.1)
+        record(workshop, core, Totals({"tokens": total}, held_out=4), verdict)
         record(workshop, core, said("cycle_end", published=None, reason="not above the margin"))
-    assert not trains(up(workshop, 0), 5999, MONOTONIC)
-    assert trains(up(workshop, 0), 6000, MONOTONIC)
+    assert not trains(up(workshop, 0), 3000 + needed - 1, MONOTONIC)
+    assert trains(up(workshop, 0), 3000 + needed, MONOTONIC)
 
 
 def test_a_drift_that_no_cycle_has_answered_is_known_to_the_next_appliance(workshop: Workshop) -> None:

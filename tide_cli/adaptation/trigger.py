@@ -21,7 +21,7 @@ class TriggerRules:
     one began, with at least so many new tokens; no seconds, no such cycle. most_patience: the back-off asks for at most
     so many times the tokens and seconds. most_share: part of the time that cycles may take; below 1 where the trainer
     slows the engine down. held_out: samples kept out of training without which no cycle begins by itself, for its draft
-    could not be judged."""
+    could not be judged. margin: the gate's, None: every refusal counts in the back-off."""
 
     tokens: int
     seconds: float | None = None
@@ -29,6 +29,7 @@ class TriggerRules:
     most_patience: int = 16
     most_share: float = 1.0
     held_out: int = 0
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,15 @@ def cycle_barren(state: TriggerState) -> TriggerState:
     """
     counts = state.drift is None and not state.early
     return replace(state, barren=state.barren + counts)
+
+
+def is_undecided(rules: TriggerRules, *, gain: float | None, lower_bound: float) -> bool:
+    """Whether a gate has refused for want of samples: the gain is above the margin, and its lower bound is not.
+
+    Then the cycle has learned something, which the next one goes on with. To wait longer for that one would be slow
+    when there is most to learn. A draft at its ceiling has no such gains but by chance, and not time and again.
+    """
+    return rules.margin is not None and gain is not None and lower_bound <= rules.margin < gain
 
 
 def taken_back(state: TriggerState, version: int) -> TriggerState:

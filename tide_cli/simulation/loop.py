@@ -140,8 +140,15 @@ class _Simulation:
             self._learner = Learner(settings, setup.learnable, setup.trainer, setup.ring, speed=speed, chance=chance)
             tokens = settings.cycle_tokens
             most_share = settings.train_share if setup.share else 1.0
+            rules = TriggerRules(
+                tokens,
+                settings.cycle_every,
+                max(1, tokens // 4),
+                most_share=most_share,
+                margin=settings.gate_margin,
+            )
             self._learning = Learning(
-                CycleTrigger(TriggerRules(tokens, settings.cycle_every, max(1, tokens // 4), most_share=most_share)),
+                CycleTrigger(rules),
                 Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
                 pool=settings.draft_pool,
             )

@@ -18,6 +18,7 @@ from tide_cli.adaptation.trigger import (
     cycle_published,
     drift_answered,
     drifted,
+    is_undecided,
     taken_back,
 )
 from tide_cli.supervisor.messages import CANCELLED
@@ -40,7 +41,10 @@ class CycleTrigger:
                 self.state = cycle_began(self.state, total_tokens=data.get("tokens_total", 0), now=now)
                 self._running, self._judged = True, False
             case "gate":
-                self._judged = data.get("lower_bound") is not None  # else there was too little to judge by
+                bound = data.get("lower_bound")  # None: there was too little to judge by
+                self._judged = bound is not None and not is_undecided(
+                    self.rules, gain=data.get("gain"), lower_bound=bound
+                )
             case "published":
                 self.state = cycle_published(self.state, int(data["version"]))
             case "cycle_end" if self._running:

@@ -29,6 +29,7 @@ def new_core(workshop: Workshop) -> Core:
         max(1, settings.cycle_tokens // 4),
         most_share=settings.train_share if workshop.plan.trainer == "shared" else 1.0,
         held_out=MINIMUM_SAMPLES,
+        margin=settings.gate_margin,
     )
     learning = Learning(
         remembered_trigger(rules, database),
