@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from tide_cli.drafts.store import DraftStore
 from tide_cli.paths import Paths
 from tide_cli.supervisor.journal import Journal
-from tide_cli.supervisor.keeping import figures_by_version, retention, tidy
+from tide_cli.supervisor.keeping import retention, tidy, with_figures
 from tide_cli.training.record import STATE_FILE, CycleRecord, state_file
 
 
@@ -87,10 +87,15 @@ def test_the_best_on_recent_traffic_stays_before_recent_ones(paths: Paths) -> No
     swapped(journal, 10, 6, code=1.5, sql=1.3)
     swapped(journal, 10, 9)
     journal.close()
-    assert figures_by_version(paths) == {
-        "5": {"requests of code": 1.9, "requests of sql": 1.2},
-        "6": {"requests of code": 1.5, "requests of sql": 1.3},
+    choose = {"cmd": "choose", "served": 10}
+    assert with_figures(choose, paths) == choose | {
+        "figures": {
+            "5": {"requests of code": 1.9, "requests of sql": 1.2},
+            "6": {"requests of code": 1.5, "requests of sql": 1.3},
+        }
     }
+    for other in ({"cmd": "train", "served": 10}, choose | {"among": [9]}):
+        assert with_figures(other, paths) == other
     keep = retention(paths, 6).keep
     assert {version: why for version, why in keep.items() if version in (5, 6)} == {
         5: "best on recent traffic",
