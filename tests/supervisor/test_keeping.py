@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from tide_cli.drafts.store import DraftStore
 from tide_cli.paths import Paths
 from tide_cli.supervisor.journal import Journal
-from tide_cli.supervisor.keeping import figures_by_version, retention, tidy
+from tide_cli.supervisor.keeping import retention, tidy, with_figures
 from tide_cli.training.record import STATE_FILE, CycleRecord, state_file
 
 
@@ -66,7 +66,7 @@ def test_what_training_goes_on_from_and_what_can_be_run_again_stays(paths: Paths
     progress = '{"parent": 3, "cycle": 9}'
     save_file({"master": np.zeros(2)}, paths.training / STATE_FILE, metadata={"progress": progress})
     for cycle, served, start in ((1, 1, "version"), (2, 5, "state"), (3, 6, "state"), (4, 7, "lost")):
-        record = CycleRecord(cycle, 0.0, served, start, {"processes": 1})
+        record = CycleRecord(cycle, 0.0, served, start, {"processes": 1}, begun=2 if cycle == 1 else None)
         record.write(paths.training)
     state_file(paths.training, 3).touch()
     kept = retention(paths, 1).keep
@@ -76,6 +76,7 @@ def test_what_training_goes_on_from_and_what_can_be_run_again_stays(paths: Paths
         11: "newest",
         0: "the first",
         1: "needed by `tide train replay`",
+        2: "needed by `tide train replay`",
         3: "in training",
         6: "needed by `tide train replay`",
     }
@@ -87,10 +88,15 @@ def test_the_best_on_recent_traffic_stays_before_recent_ones(paths: Paths) -> No
     swapped(journal, 10, 6, code=1.5, sql=1.3)
     swapped(journal, 10, 9)
     journal.close()
-    assert figures_by_version(paths) == {
-        "5": {"requests of code": 1.9, "requests of sql": 1.2},
-        "6": {"requests of code": 1.5, "requests of sql": 1.3},
+    choose = {"cmd": "choose", "served": 10}
+    assert with_figures(choose, paths) == choose | {
+        "figures": {
+            "5": {"requests of code": 1.9, "requests of sql": 1.2},
+            "6": {"requests of code": 1.5, "requests of sql": 1.3},
+        }
     }
+    for other in ({"cmd": "train", "served": 10}, choose | {"among": [9]}):
+        assert with_figures(other, paths) == other
     keep = retention(paths, 6).keep
     assert {version: why for version, why in keep.items() if version in (5, 6)} == {
         5: "best on recent traffic",

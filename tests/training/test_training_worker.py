@@ -211,6 +211,22 @@ def test_a_damaged_version_is_left_out_of_a_comparison(target: Target, config: T
         cycles.choose(2)
 
 
+def test_what_is_known_of_kept_versions_decides_which_comes_first(
+    target: Target, config: TrainingConfig, day_zero: Path
+) -> None:
+    store, events = DraftStore(config.drafts), list[Event]()
+    manifest = store.manifest(0)
+    fields = {name: getattr(manifest, name) for name in ("target", "target_revision", "vocab_map_hash")}
+    for _ in range(5):
+        store.publish(day_zero, parent=0, samples=0, tokens=0, gate=None, **fields)
+    fill_spool(config, target.samples(4))
+    cycles = Cycles(config, events.append, lambda: None)
+    cycles.choose(0)
+    assert [walked["version"] for walked in events[-1]["walked"]] == [5, 4, 3, 2, 1]
+    cycles.choose(0, figures={"0": {"requests of code": 1.8}, "2": {"requests of code": 1.3}})
+    assert [walked["version"] for walked in events[-1]["walked"]] == [2, 5, 4, 3, 1]
+
+
 def test_cycles_are_numbered_on_after_the_state_was_lost(
     target: Target, config: TrainingConfig, day_zero: Path
 ) -> None:

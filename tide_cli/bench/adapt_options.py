@@ -15,12 +15,14 @@ from tide_cli.bench.replay import read_trace
 from tide_cli.bench.requests import Request, read_requests
 from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases, never_measured
 
+_ALL_STAY = {"keep_drafts": 10_000}  # each domain's own draft is measured at the end
+
 # settings of an arm on top of those of all
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     STATIC: {"training": False},
-    TIDE: {},
-    NO_POOL: {"draft_pool": False},
-    POLICY: {"speculation": "auto"},
+    TIDE: _ALL_STAY,
+    NO_POOL: {"draft_pool": False, **_ALL_STAY},
+    POLICY: {"speculation": "auto", **_ALL_STAY},
     PLAIN: {"training": False, "speculation": "off"},
 }
 

@@ -6,7 +6,6 @@ out, and every request is answered while no proposed token is accepted. Others e
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,12 +128,17 @@ def lacks(names: Collection[str], config: Mapping[str, Any]) -> str | None:
 def tensor_names(folder: Path) -> set[str] | None:
     """Names of the tensors in a draft's model.safetensors, from its header; None where that cannot be read."""
     try:
-        check_regular(path := folder / WEIGHTS_FILE)
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            return set(json_object(file.read(min(length, 2**24)).decode())) - {"__metadata__"}
-    except (OSError, ValueError, struct.error):
+        return set(tensors_header(folder / WEIGHTS_FILE)) - {"__metadata__"}
+    except (OSError, ValueError):
         return None
+
+
+def tensors_header(path: Path) -> dict[str, Any]:
+    """The header of a file of safetensors, without the library and what it imports. OSError, ValueError."""
+    check_regular(path)
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return json_object(file.read(min(length, 2**24)).decode())
 
 
 def _eagle_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 SERVING_KINDS = ("swap", "ready")  # kinds of events that tell which version the engine has: what was asked for is none
 
-FIGURE_KINDS = ("swap", "trusted", "rollback", "pool")  # that have acceptance lengths of versions
+FIGURE_KINDS = ("swap", "trusted", "rollback", "drift", "pool")  # that have acceptance lengths of versions
 _LEAST_REQUESTS = 8  # whose acceptance length says something of a version
 
 

@@ -140,7 +140,7 @@ class _Simulation:
             self._learner = Learner(settings, setup.learnable, setup.trainer, setup.ring, speed=speed, chance=chance)
             tokens = settings.cycle_tokens
             most_share = settings.train_share if setup.share else 1.0
-            rules = TriggerRules(
+            trigger_rules = TriggerRules(
                 tokens,
                 settings.cycle_every,
                 max(1, tokens // 4),
@@ -148,7 +148,7 @@ class _Simulation:
                 margin=settings.gate_margin,
             )
             self._learning = Learning(
-                CycleTrigger(rules),
+                CycleTrigger(trigger_rules),
                 Performance(DriftRules(settings.drift_epsilon), RollbackRules(settings.rollback_margin)),
                 pool=settings.draft_pool,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from tide_cli.adaptation.retention import Retention, retain
 from tide_cli.drafts.history import FIGURE_KINDS, SERVING_KINDS, figures, served_before
@@ -29,13 +30,15 @@ def known_figures(paths: Paths) -> dict[str, dict[int, float]]:
     return figures(sorted(events, key=lambda event: event["id"]))
 
 
-def figures_by_version(paths: Paths) -> dict[str, dict[str, float]]:
-    """The same by the number of the version, as the trainer is told. TideError."""
+def with_figures(command: Mapping[str, Any], paths: Paths) -> Mapping[str, Any]:
+    """An order to the trainer to try kept versions, with what is known of each; any other as it is. TideError."""
+    if command["cmd"] != "choose" or "among" in command:
+        return command
     found: dict[str, dict[str, float]] = {}
     for condition, lengths in known_figures(paths).items():
         for version, length in lengths.items():
             found.setdefault(str(version), {})[condition] = length
-    return found
+    return {**command, "figures": found}
 
 
 def retention(paths: Paths, keep: int, spare: Collection[int] = ()) -> Retention:

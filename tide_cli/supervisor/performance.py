@@ -84,7 +84,8 @@ class Performance:
             self._drift, seen = drift.observe(before, self._drift_rules, **given)
             if seen.drifted:
                 self._of_late = Lengths()
-                data = {"decided_from": decided_from(before, self._drift_rules, **given), "domains": self.domains}
+                found = decided_from(before, self._drift_rules, **given)
+                data = {"decided_from": found, "version": self._served, "domains": self.domains}
                 findings.append(Finding("drift", seen.reason, data))
         return findings
 

@@ -18,7 +18,7 @@ from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.heartbeat import SLEPT
 from tide_cli.supervisor.journal import Journal, read_events
-from tide_cli.supervisor.keeping import figures_by_version, tidy
+from tide_cli.supervisor.keeping import tidy, with_figures
 from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
     ENGINE,
@@ -213,10 +213,7 @@ class Supervisor:
             case Probe(generation):
                 self._watchers.probe(generation)
             case Tell(command):
-                if command["cmd"] == "choose" and "among" not in command:
-                    figures = self._write(lambda: figures_by_version(self._paths))
-                    command = {**command, "figures": figures or {}}
-                self._processes.tell_trainer(command)
+                self._processes.tell_trainer(self._write(lambda: with_figures(command, self._paths)) or command)
             case Terminate(child):
                 self._processes.terminate(child)
             case Kill(child):

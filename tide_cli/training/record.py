@@ -15,9 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from safetensors import SafetensorError, safe_open
-
 from tide_cli.adaptation.early_stop import best_look
+from tide_cli.drafts.fit import tensors_header
 from tide_cli.errors import TideError, reason
 from tide_cli.json_files import checked, json_object, read_object
 
@@ -122,16 +121,16 @@ def versions_to_replay(folder: Path) -> set[int]:
         with suppress(TideError):
             record = CycleRecord.read(folder, cycle)
             if record.start == "version" or state_file(folder, cycle).exists():
-                needed.add(record.served)
+                needed |= {record.served, *([] if record.begun is None else [record.begun])}
     return needed
 
 
 def parent_in_training(folder: Path) -> int | None:
     """The version that the saved weights in training descend from; None where there are none. No torch."""
     try:
-        with safe_open(folder / STATE_FILE, "np") as file:
-            parent = json_object(file.metadata()["progress"])["parent"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        metadata = tensors_header(folder / STATE_FILE)["__metadata__"]
+        parent = json_object(metadata["progress"])["parent"]
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     return parent if isinstance(parent, int) else None
 
