@@ -122,7 +122,7 @@ def test_a_signal_ends_the_engines_that_stand(machine: Machine, device: str) -> 
     with pytest.raises(KeyboardInterrupt):
         CaptureBench(REQUESTS, 1, 3, {}).run(Progress())
     assert machine.standing == set()
-    assert len(machine.asked) <= 10
+    assert len(machine.asked) < 18  # requests of all passes: it is not gone on with
 
 
 def test_a_signal_while_an_engine_is_ended_waits_for_its_end(machine: Machine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from scripted_engine import Engine, Told, World, stand_in
+from scripted_arms import Engine, Told, World, stand_in
 from test_page import check
 
 from tide_cli.bench.capture import CaptureBench

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
-from scripted_engine import Told
+from scripted_arms import Told
 from tiny_target import HIDDEN, fill_spool, make_target, tiny_config
 
 from tide_cli.bench.train import TrainBench, TrainContest

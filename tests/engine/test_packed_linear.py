@@ -17,7 +17,7 @@ def layer(shape: tuple[int, int], dtype: torch.dtype) -> torch.nn.Linear:
     return made
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", packed_linear.packed_dtypes())
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_row_has_the_same_bits_in_every_company(shape: tuple[int, int], dtype: torch.dtype) -> None:
     linear = layer(shape, dtype)
@@ -28,7 +28,7 @@ def test_a_row_has_the_same_bits_in_every_company(shape: tuple[int, int], dtype:
         assert torch.equal(packed_linear.linear(linear, x[-rows:], None), together[-rows:])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", packed_linear.packed_dtypes())
 def test_the_product_is_that_of_the_plain_weight(dtype: torch.dtype) -> None:
     linear = layer((960, 576), dtype)
     x, bias = torch.randn(5, 576).to(dtype), torch.randn(960).to(dtype)
@@ -53,3 +53,9 @@ def test_what_cannot_be_packed_is_left_to_sglang() -> None:
     assert packed_linear.linear(unpacked, torch.randn(2, 8), None) is None
     half = layer((8, 8), torch.float32)
     assert packed_linear.linear(half, torch.randn(2, 8, dtype=torch.bfloat16), None) is None
+
+
+def test_a_processor_that_cannot_pack_bfloat16_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_linear, "packed_dtypes", lambda: (torch.float32,))
+    plain = layer((8, 8), torch.bfloat16)
+    assert packed_linear.linear(plain, torch.randn(2, 8, dtype=torch.bfloat16), None) is None

@@ -18,10 +18,18 @@ _PACKED = "_tide_packed_weight"
 _MIN_ROWS = 4
 
 
+@cache
+def packed_dtypes() -> tuple[torch.dtype, ...]:
+    """What oneDNN can pack on this processor; it raises for bfloat16 where there is no AVX-512."""
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.float32, torch.bfloat16
+    return (torch.float32,)
+
+
 def pack(layer: torch.nn.Module) -> None:
     """Keep a packed copy of layer.weight [out, in]. Call again after the weight has been written."""
     weight = layer.weight.data
-    if weight.dim() == 2 and weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16):
+    if weight.dim() == 2 and weight.device.type == "cpu" and weight.dtype in packed_dtypes():
         setattr(layer, _PACKED, torch.ops.mkldnn._reorder_linear_weight(weight, _MIN_ROWS))
 
 
