@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tide_cli.adaptation.gate import Walk, decide
-from tide_cli.adaptation.pool import Kept, choose_version, walk_limit, walk_order, walked_enough
+from tide_cli.adaptation.pool import Kept, choose_version, walk_order, walked_enough
 from tide_cli.adaptation.retention import retain
 
 GATE = {"margin": 0.02, "seed": 0, "floor": 0.10}
@@ -35,10 +35,7 @@ def test_without_figures_descent_decides():
     assert walk_order(chain, served=3, limit=1).versions == (4,)  # four steps away over v0000
 
 
-def test_small_versions_are_all_walked_while_there_is_time():
-    assert walk_limit(40_000_000) > 16  # those of a small target
-    assert walk_limit(1_500_000_000) == 4
-    assert walk_limit(0) > 16
+def test_versions_are_walked_while_there_is_time():
     assert not walked_enough(3, 60.0)
     assert not walked_enough(15, 9.0)
     assert walked_enough(4, 10.0)
