@@ -116,6 +116,22 @@ def test_what_is_needed_stays_and_the_bound_holds_otherwise(held: set[int], limi
         bad=bad,
         needed=others,
     )
+    more = data.draw(st.dictionaries(st.integers(0, 31), st.just("replay")))
+    wider = retain(
+        held,
+        limit,
+        served=served,
+        previous=previous,
+        parent=parent,
+        pinned=pinned,
+        conditions=conditions,
+        bad=bad,
+        needed=others,
+        beside=more,
+    )
+    assert wider.keep == {version: "replay" for version in held & more.keys()} | plan.keep  # it takes no room
+    assert wider.keep.keys() | set(wider.remove) == held
+    assert not wider.keep.keys() & set(wider.remove)
     needed = held & ({served, previous, parent, *pinned, *others} | ({max(held)} if held else set()))
     assert needed <= plan.keep.keys()
     assert len(plan.keep) <= max(limit, len(needed))
