@@ -157,7 +157,8 @@ class Settings(BaseSettings):
         16,
         ge=1,
         le=_MANY,
-        description="versions of the draft that are kept; never removed are those served, pinned or a way back",
+        description="versions of the draft that are kept, not counting those for `tide train replay`; "
+        "never removed are those served, pinned or a way back",
     )
     rollback_margin: float = Field(
         0.05, ge=0, le=10, description="live acceptance length a new draft may lack before it is taken back"

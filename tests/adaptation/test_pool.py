@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tide_cli.adaptation.gate import Walk, decide
-from tide_cli.adaptation.pool import Kept, choose_version, walk_limit, walk_order, walked_enough
+from tide_cli.adaptation.pool import Kept, choose_version, walk_order, walked_enough
 from tide_cli.adaptation.retention import retain
 
 GATE = {"margin": 0.02, "seed": 0, "floor": 0.10}
@@ -35,10 +35,7 @@ def test_without_figures_descent_decides():
     assert walk_order(chain, served=3, limit=1).versions == (4,)  # four steps away over v0000
 
 
-def test_small_versions_are_all_walked_while_there_is_time():
-    assert walk_limit(40_000_000) > 16  # those of a small target
-    assert walk_limit(1_500_000_000) == 4
-    assert walk_limit(0) > 16
+def test_versions_are_walked_while_there_is_time():
     assert not walked_enough(3, 60.0)
     assert not walked_enough(15, 9.0)
     assert walked_enough(4, 10.0)
@@ -119,6 +116,22 @@ def test_what_is_needed_stays_and_the_bound_holds_otherwise(held: set[int], limi
         bad=bad,
         needed=others,
     )
+    more = data.draw(st.dictionaries(st.integers(0, 31), st.just("replay")))
+    wider = retain(
+        held,
+        limit,
+        served=served,
+        previous=previous,
+        parent=parent,
+        pinned=pinned,
+        conditions=conditions,
+        bad=bad,
+        needed=others,
+        beside=more,
+    )
+    assert wider.keep == {version: "replay" for version in held & more.keys()} | plan.keep  # it takes no room
+    assert wider.keep.keys() | set(wider.remove) == held
+    assert not wider.keep.keys() & set(wider.remove)
     needed = held & ({served, previous, parent, *pinned, *others} | ({max(held)} if held else set()))
     assert needed <= plan.keep.keys()
     assert len(plan.keep) <= max(limit, len(needed))

@@ -160,6 +160,21 @@ def test_steps_that_were_asked_for_are_no_decision(tmp_path: Path) -> None:
     assert engine.control.state()["decided_from"] is None
 
 
+def test_a_decision_of_the_draft_before_is_not_told_of_the_one_served_now(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, 0.7, CHEAP)
+    engine.measure()
+    engine.most_of(100)
+    assert engine.control.state()["decided_from"] is not None
+    engine.control.serves(0)  # it is
+    assert engine.control.state()["decided_from"] is not None
+    engine.control.serves(1)
+    assert engine.control.state()["decided_from"] is None
+    engine.version = 1
+    engine.most_of(1)
+    decided = engine.control.state()["decided_from"]
+    assert not SpeculationState.from_json(decided["state"]).acceptance.known
+
+
 def test_a_new_draft_gets_its_chance(tmp_path: Path) -> None:
     engine = Engine(tmp_path, 0.02, CHEAP)
     engine.measure()

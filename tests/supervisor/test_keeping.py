@@ -105,6 +105,19 @@ def test_the_best_on_recent_traffic_stays_before_recent_ones(paths: Paths) -> No
     assert 8 not in keep
 
 
+def test_what_can_be_run_again_does_not_crowd_out_the_best_on_recent_traffic(paths: Paths) -> None:
+    paths.training.mkdir()
+    for cycle in range(1, 8):
+        CycleRecord(cycle, 0.0, cycle, "version", {"processes": 1}, begun=cycle - 1).write(paths.training)
+    journal = Journal(paths.database)
+    swapped(journal, 10, 8, code=1.9)
+    swapped(journal, 10, 9, code=1.5)
+    journal.close()
+    keep = retention(paths, 5).keep
+    assert keep[8] == "best on recent traffic"
+    assert {version for version, why in keep.items() if why == "needed by `tide train replay`"} == set(range(1, 8))
+
+
 def test_a_damaged_served_version_is_told_and_nothing_goes(paths: Paths) -> None:
     manifest = paths.drafts / "v0010" / "manifest.json"
     manifest.chmod(0o600)

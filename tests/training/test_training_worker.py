@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tide_cli.drafts.make import why_not_in_place
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import check_vocabulary_map, read_draft, vocab_map_hash
 from tide_cli.errors import TideError
-from tide_cli.training import resident
+from tide_cli.training import judge, kept, resident
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.cycle import Cycles
 from tide_cli.training.day_zero import publish_day_zero
@@ -225,6 +226,37 @@ def test_what_is_known_of_kept_versions_decides_which_comes_first(
     assert [walked["version"] for walked in events[-1]["walked"]] == [5, 4, 3, 2, 1]
     cycles.choose(0, figures={"0": {"requests of code": 1.8}, "2": {"requests of code": 1.3}})
     assert [walked["version"] for walked in events[-1]["walked"]] == [2, 5, 4, 3, 1]
+
+
+def test_kept_versions_are_read_in_turn_and_in_the_time_for_walks(
+    target: Target, config: TrainingConfig, day_zero: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, events = DraftStore(config.drafts), list[Event]()
+    manifest = store.manifest(0)
+    fields = {name: getattr(manifest, name) for name in ("target", "target_revision", "vocab_map_hash")}
+    for _ in range(6):
+        store.publish(day_zero, parent=0, samples=0, tokens=0, gate=None, **fields)
+    fill_spool(config, target.samples(4))
+    seconds, read, asked = 0.0, list[weakref.ref[Any]](), list[int]()
+
+    def takes_a_minute(folder: Path) -> dict[str, Any]:
+        nonlocal seconds
+        seconds += 60.0
+        alive.append(sum(part() is not None for part in read))
+        tensors = read_draft(folder)
+        read.append(weakref.ref(tensors["fc.weight"]))
+        return tensors
+
+    def check() -> None:
+        asked.append(len(read))
+
+    cycles, alive = Cycles(config, events.append, check), list[int]()
+    monkeypatch.setattr(judge, "time", SimpleNamespace(monotonic=lambda: seconds))
+    monkeypatch.setattr(kept, "read_draft", takes_a_minute)
+    cycles.choose(0)
+    assert [walked["version"] for walked in events[-1]["walked"]] == [6, 5, 4, 3]
+    assert alive == [0, 1, 1, 1, 1]  # the served one alone
+    assert set(asked) == {1, 2, 3, 4, 5}  # a command is heard between two reads
 
 
 def test_cycles_are_numbered_on_after_the_state_was_lost(

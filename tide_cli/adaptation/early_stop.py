@@ -19,9 +19,9 @@ _LEAST_WALKS = 2 + PATIENCE  # the start, those without progress, and the weight
 
 
 def looked_at(tokens: Sequence[int], expected: float) -> int:
-    """How many of the new training samples, the newest first, a cycle looks at instead of training on them; 0: none.
+    """How many of the new training samples, the newest first, a cycle looks at instead of training on them.
 
-    tokens: length of each that no draft was trained on. expected: tokens that the cycle will train on. None where
+    tokens: length of each that no draft was trained on. expected: tokens that the cycle will train on. 0 where
     there are too few, as after a shift of the traffic, or where the looks that could end the cycle would cost too much.
     """
     count = min(MOST_SAMPLES, len(tokens) // _HELD_BACK)

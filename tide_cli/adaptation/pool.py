@@ -1,8 +1,8 @@
 """On drift: whether a version that was kept suits the present traffic better than the served one.
 
-Walking a version over the newest samples takes seconds on a CPU, so the ones most different from the served draft and
-from each other come first, and no further one is begun once the time for it is over. The best that passes the gate's
-rule is put into service at once.
+Reading a version and walking it over the newest samples takes seconds, so the ones most different from the served
+draft and from each other come first, and no further one is begun once the time for it is over. The best that passes the
+gate's rule is put into service at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tide_cli.adaptation.gate import GateDecision, Walk, decide
 
 _FEWEST = 4  # kept versions that are walked however long it takes
 _MOST_SECONDS = 10.0  # after which no further one is begun
-_MOST_BYTES = 2 * 2**30  # of the versions that are read before the first is walked
+MOST_WALKED = 64  # kept versions, however little time each takes
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,8 @@ class Kept:
     al: Mapping[str, float]
 
 
-def walk_limit(size: int) -> int:
-    """How many kept versions are read to be walked, each of about `size` bytes."""
-    return max(_FEWEST, _MOST_BYTES // max(1, size))
-
-
 def walked_enough(walked: int, seconds: float) -> bool:
-    """Whether no further kept version is begun, after so many in so many seconds."""
+    """Whether no further kept version is begun, after so many in so many seconds, reading included."""
     return walked >= _FEWEST and seconds >= _MOST_SECONDS
 
 

@@ -25,13 +25,14 @@ def retain(
     conditions: Sequence[Mapping[int, float]] = (),
     bad: Collection[int] = (),
     needed: Mapping[int, str] | None = None,
+    beside: Mapping[int, str] | None = None,
 ) -> Retention:
-    """At most `limit` versions, except that some stay whatever the limit is.
+    """Which of the versions stay: at most `limit`, except that some do whatever the limit is.
 
     Those are: the served one, the one served `previous` to it and its `parent` (both are ways back), pinned ones,
     the newest (its number must not be given to another draft), and what is `needed`, for the reason given. Then, while
     there is room, the best version of each recent condition, newest condition first, and then the newest ones; never
-    bad ones.
+    bad ones. What stays `beside` these, for the reason given, takes no room from them.
     conditions: for each, version to its acceptance length there.
     """
     keep: dict[int, str] = {}
@@ -50,5 +51,8 @@ def retain(
     wanted += [(version, "recent") for version in sorted(versions, reverse=True) if version not in bad]
     for version, why in wanted:
         if len(keep) < limit:
+            keep.setdefault(version, why)
+    for version, why in sorted((beside or {}).items()):
+        if version in versions:
             keep.setdefault(version, why)
     return Retention(keep, tuple(sorted(set(versions) - keep.keys())))

@@ -25,7 +25,8 @@ from tide_cli.simulation.ring import Ring, Stored
 from tide_cli.simulation.trainer import Trainer
 from tide_cli.spool.layout import row_bytes
 
-# As in training/material.py, training/kept.py and training/judge.py, which import torch; a test compares them.
+# As in training/material.py, adaptation/pool.py and training/judge.py, two of which import torch; a test compares them.
+# POOL is how many kept versions a trainer walks at least: it walks more where ten seconds are not over by then.
 NEWEST, POOL, POOL_SAMPLES = 256, 4, 24
 
 Event = dict[str, Any]

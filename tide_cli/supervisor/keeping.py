@@ -53,7 +53,6 @@ def retention(paths: Paths, keep: int, spare: Collection[int] = ()) -> Retention
         raise TideError("nothing was removed", why=why, remedy=remedy) from None
     in_training = parent_in_training(paths.training)
     needed: Mapping[int, str] = {
-        **dict.fromkeys(versions_to_replay(paths.training), "needed by `tide train replay`"),
         **({} if in_training is None else {in_training: "in training"}),
         **dict.fromkeys(spare, "in use"),
         0: "the first",  # what the user began with: measurements compare with it
@@ -68,6 +67,8 @@ def retention(paths: Paths, keep: int, spare: Collection[int] = ()) -> Retention
         conditions=list(known_figures(paths).values()),
         bad=marks.bad,
         needed=needed,
+        # uncounted: with traffic that returns they would be as many as may be kept
+        beside=dict.fromkeys(versions_to_replay(paths.training), "needed by `tide train replay`"),
     )
 
 

@@ -23,7 +23,7 @@ from tide_cli.training.config import TrainingConfig
 from tide_cli.training.coverage import follow_vocabulary
 from tide_cli.training.judge import choose as judge_pool
 from tide_cli.training.judge import held_out, judge, rounded
-from tide_cli.training.kept import drafts_to_walk
+from tide_cli.training.kept import ReadDraft, drafts_to_walk, read_version
 from tide_cli.training.material import Material
 from tide_cli.training.record import CycleRecord, keys
 from tide_cli.training.resident import Resident
@@ -98,9 +98,8 @@ class Cycles:
                 record.newest, record.old = (keys(sample.info for sample in chosen) for chosen in (newest, old))
                 verdict = judge(self.config, self.trainer, newest, old, served_tensors, self._check)
                 decision, reason = verdict.decision, verdict.decision.reason
-                record.gate = self._gate_figures(decision) | {"passed": decision.passed}
-                figures = self._gate_figures(decision)
-                self._emit_cycle("gate", **figures, passed=decision.passed, decided_from=verdict.decided_from)
+                record.gate = figures = self._gate_figures(decision) | {"passed": decision.passed}
+                self._emit_cycle("gate", **figures, decided_from=verdict.decided_from)
                 if decision.passed:
                     published = self._publish(served, decision)
                 elif verdict.clearly_worse:
@@ -131,9 +130,10 @@ class Cycles:
         """
         version, reason, walked = None, "cancelled", []
         try:
-            drafts = drafts_to_walk(self._store, served, among, figures or {})
-            if not self._resident.is_of_this_make(served, drafts[served]):
-                self._resident.restart_from(served, drafts[served])
+            tensors = read_version(self._store, served)
+            if not self._resident.is_of_this_make(served, tensors):
+                self._resident.restart_from(served, tensors)
+            drafts = drafts_to_walk(self._store, served, tensors, among, figures or {})
             decision = judge_pool(self.config, self.trainer, self._material, drafts, served, self._check)
             version, reason = decision.version, decision.reason
             walked = [{"version": kept} | rounded(gate) for kept, gate in decision.gates.items()]
@@ -147,13 +147,13 @@ class Cycles:
         self._emit({"event": "pool", "version": version, "served": served, "reason": reason, "walked": walked})
         return version
 
-    def _better_start(self, served: int, drafts: dict[int, dict[str, Any]], decision: PoolDecision) -> int | None:
+    def _better_start(self, served: int, drafts: dict[int, ReadDraft], decision: PoolDecision) -> int | None:
         """Of versions that are not to be served, the one that is a better start than what training would go on with."""
         version, progress = worth_starting_from(decision.gates), self._resident.progress
         if version is None or progress.parent != served or not progress.tokens:
             return version
         # what has been learned since the served version, and no gate has passed yet, may be better still
-        pair = {served: self.trainer.tensors(), version: drafts[version]}
+        pair = {served: self.trainer.tensors, version: drafts[version]}
         compared = judge_pool(self.config, self.trainer, self._material, pair, served, self._check)
         return worth_starting_from(compared.gates)
 

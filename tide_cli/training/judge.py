@@ -15,6 +15,7 @@ from tide_cli.spool.samples import Sample
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.draft_model import load_draft
+from tide_cli.training.kept import ReadDraft
 from tide_cli.training.material import Material
 from tide_cli.training.trainer import DraftTrainer
 from tide_cli.training.walk import predicted, walk
@@ -70,21 +71,33 @@ def choose(
     config: TrainingConfig,
     trainer: DraftTrainer,
     material: Material,
-    drafts: Mapping[int, Mapping[str, Tensor]],
+    drafts: Mapping[int, ReadDraft],
     served: int,
     check: Callable[[], None],
 ) -> PoolDecision:
-    """Walk kept drafts, the served one first, over the newest samples, and choose. `check` may raise meanwhile."""
+    """Walk kept drafts, the served one first, over the newest samples, and choose. `check` may raise meanwhile.
+
+    drafts: each is read when its turn comes, and given up before the next one's, so that memory holds one at a time.
+    """
     samples = readable(material.newest(_NEWEST))
     walked: dict[int, list[Walk]] = {}
     begun = time.monotonic()
-    for version, tensors in drafts.items():
+    for version, read in drafts.items():
         if walked_enough(len(walked) - 1, time.monotonic() - begun):
             break
-        load_draft(trainer.walker, tensors)
-        walked[version] = walks(config, trainer, samples, check)
+        check()
+        if _loaded(trainer, read):
+            walked[version] = walks(config, trainer, samples, check)
     now = walked.pop(served)
     return choose_version(walked, now, **gate_rules(config))  # without old samples the floor asks for nothing
+
+
+def _loaded(trainer: DraftTrainer, read: ReadDraft) -> bool:
+    """Whether there is such a draft, which is in `trainer.walker` then."""
+    if (tensors := read()) is None:
+        return False
+    load_draft(trainer.walker, tensors)
+    return True
 
 
 def rounded(decision: GateDecision) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tide_cli.errors import TideError
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.judge import readable
-from tide_cli.training.looks import Look, Looks
+from tide_cli.training.looks import Looks
 from tide_cli.training.material import Material
 from tide_cli.training.record import CycleRecord, keys
 from tide_cli.training.resident import Resident
@@ -27,10 +27,9 @@ _REPORT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Trained:
-    """steps: taken, 0 where there was nothing to train on. looks: in their order. note: on its end, "" for none."""
+    """steps: taken, 0 where there was nothing to train on. note: on its end, "" for none."""
 
     steps: int
-    looks: list[Look]
     note: str
 
 
@@ -92,7 +91,7 @@ class TrainingLoop:
                 break
         note = self._keep_best(looks, record, step, tokens, ended)
         record.weights = resident.trainer.digest() if step else None
-        return Trained(step, looks.found, note)
+        return Trained(step, note)
 
     def _seconds(self, elapsed: float, tokens: int) -> float:
         """How long the cycle trains in all, as it looks after so many seconds and tokens."""

@@ -61,9 +61,8 @@ class SpeculationControl:
         self._graph_batches: list[int] | None = None
         self._version = version
         self._state = SpeculationState.initial(self.rules, config.draft_steps)
-        self._decided: tuple[SpeculationState, int, RoundSeconds] | None = (
-            None  # what the steps in force were chosen by
-        )
+        # what the steps in force were chosen by, with the draft that is served now
+        self._decided: tuple[SpeculationState, int, RoundSeconds] | None = None
         self._counts = Acceptance.none_yet(config.draft_steps)  # since the start, nothing forgotten
         self._rounds: Counter[int] = Counter()  # decode rounds by steps
         self._probes = 0
@@ -130,6 +129,7 @@ class SpeculationControl:
         if version != self._version:
             self._version = version
             self._state = draft_changed(self._state, self.rules)
+            self._decided = None
 
     # ------------------------------------------------------------ what is asked for from outside
 
