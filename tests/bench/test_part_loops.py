@@ -145,6 +145,7 @@ def test_drafts_are_swapped_to_and_fro_under_every_stream(world: World, tmp_path
     first, second = (read_draft(store.path(version)) for version in (0, 1))
     assert torch.equal(first["d2t"], second["d2t"])
     assert 0 < float((first["fc.weight"] - second["fc.weight"]).abs().max()) < 0.01
+    assert {file.name for file in store.path(1).iterdir()} == {file.name for file in store.path(0).iterdir()}
     assert 1 <= found["swaps"] <= world.swapped
     assert found["identical"]
     assert told.ticks == [(0, 2), (0.5, 2), (1.0, 2), (1.5, 2), (2.0, 2)]
