@@ -67,8 +67,8 @@ def _sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _facts(found: Mapping[str, Any]) -> dict[str, Any]:
     """What it was measured on, and what was chosen."""
-    told = {name: found[name] for name in _TOLD if name in found}
-    facts = {**told, **found.get("conditions", {}), **found.get("options", {})}
+    told = {name: found[name] for name in _TOLD if found.get(name) is not None}
+    facts = {**told, **found.get("conditions", {}), **found.get("options", {}), **told}  # what came of an option wins
     facts |= {f"setting {name}": value for name, value in facts.pop("settings", {}).items()}
     return {name.replace("_", " "): _said(value) for name, value in facts.items() if value not in (None, [])}
 
