@@ -46,7 +46,8 @@ def adapt_page(report: Mapping[str, Any]) -> str:
 
 
 def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[str]:
-    yield page.section("In short", page.items(reading(adapt)), page.guards(adapt.get("guards", ())))
+    failed = page.items(adapt["failures"], bad=True) if adapt.get("failures") else ""
+    yield page.section("In short", page.items(reading(adapt)), failed, page.guards(adapt.get("guards", ())))
     yield page.section("How to read this", page.items([*_TERMS, *traffic_load(adapt)]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
     yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))

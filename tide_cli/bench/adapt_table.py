@@ -147,7 +147,8 @@ def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
     errors += adapt["static"]["errors"] + measuring
     same = adapt["identical"]
     equal = f"{same['same']} of {same['requests']} answers were the same text in every arm"
-    yield f"{many(errors, 'request')} failed; {equal}."
+    why = f" ({'; '.join(adapt['reasons'])})" if adapt.get("reasons") else ""
+    yield f"{many(errors, 'request')} failed{why}; {equal}."
     if measuring:
         yield f"{many(measuring, 'request')} failed in the comparison at the end: the rounds with them do not count."
     share = [phase["arms"][TIDE]["training_share"] for phase in adapt["phases"]]

@@ -13,7 +13,7 @@ from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.setting_options import Draft, Dtype, Target
 from tide_cli.cli.where import Json, path_option, settings_for
-from tide_cli.errors import UsageError
+from tide_cli.errors import ExitCode, UsageError
 from tide_cli.printable import many
 
 
@@ -107,7 +107,7 @@ def adapt(
     from dataclasses import asdict
 
     from tide_cli.bench.adapt import run_adapt
-    from tide_cli.bench.adapt_guards import check_adapt_guards, judge_adapt
+    from tide_cli.bench.adapt_guards import check_adapt_guards, failures, judge_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
     from tide_cli.bench.engines import with_defaults
     from tide_cli.bench.guards import parse_guard
@@ -183,7 +183,8 @@ def adapt(
         complain([f"interrupted: {again}"])
         raise
     findings = [asdict(one) | {"words": one.words()} for one in judge_adapt(guards, report["adapt"])]
-    report["adapt"]["guards"] = findings
+    failed = failures(report["adapt"])
+    report["adapt"] |= {"guards": findings, "failures": failed}
     _show(report, json)
     if html is not None:
         from tide_cli.bench.adapt_page import adapt_page
@@ -191,7 +192,10 @@ def adapt(
 
         again = f"everything is kept: the same command with another --html goes on from {folder}" if folder else None
         write_page(html, adapt_page(report), again)
-    return verdict(findings)
+    for sentence in failed:
+        complain([sentence])
+    code = verdict(findings)
+    return int(ExitCode.FAILED) if failed else code
 
 
 def _show(report: dict[str, Any], json: bool) -> None:
