@@ -276,8 +276,9 @@ def test_the_traffic_arrives_as_in_a_trace(options: AdaptOptions, tmp_path: Path
     page = adapt_page({"adapt": adapt, "environment": take_environment()})
     assert "The requests of the traffic came when the trace says" in page
     trace.write_text(trace.read_text().replace("50.5", "51"))
-    with pytest.raises(UsageError, match="holds another run"):
+    with pytest.raises(UsageError, match="holds another run") as refused:
         run_adapt(options, tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in the prompts of the workload or the trace"
 
 
 def test_a_run_that_is_older_than_an_option_is_gone_on_with(
@@ -299,6 +300,29 @@ def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     with pytest.raises(UsageError) as refused:
         run_adapt(AdaptOptions(**{**vars(options), "with_policy": True}), tmp_path / "run", {}, Progress())
     assert refused.value.why == "it differs in with_policy"
+
+
+def test_a_number_of_draft_steps_is_the_same_as_its_text(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    def run(speculation: str | int) -> None:
+        settings = (("target", "tiny"), ("speculation", speculation))
+        run_adapt(AdaptOptions(**{**vars(options), "settings": settings}), tmp_path / "run", {}, Progress())
+
+    run("2")  # as runs kept it once
+    done = len(world.journal)
+    run(2)
+    assert len(world.journal) == done
+    with pytest.raises(UsageError, match="holds another run"):
+        run(3)
+
+
+def test_what_every_learning_arm_has_its_own_is_no_setting_of_the_experiment(
+    options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    world.in_force["keep_drafts"] = 16
+    asked = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["options"]
+    assert "keep_drafts" not in asked["settings"]
+    world.in_force["keep_drafts"] = 8
+    run_adapt(options, tmp_path / "run", {}, Progress())
 
 
 def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:

@@ -162,6 +162,7 @@ def test_the_report_of_swap(world: World, bench: Bench, tmp_path: Path, capsys: 
     assert (found["failed_requests"], found["identical"], found["refused_swaps"]) == (0, True, 0)
     assert [one["met"] for one in found["guards"]] == [True]
     assert "<td>texts as without swaps</td><td>all</td>" in page.read_text()
+    assert "<ul></ul>" not in page.read_text()
     code, text = text_of(["swap", *few], capsys)
     assert code == 0
     assert "2 streams, 1 round" in text

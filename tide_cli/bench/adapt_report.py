@@ -31,8 +31,8 @@ def adapt_figures(
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: those of TIDE's arm, see `told`,
-    identical: {requests, same}, reasons: why requests failed, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
-    options}.
+    identical: {requests, same}, reasons: why requests failed, static: {version, captured_tokens, last_gate, requests,
+    errors}, final: {ARM: version}, options}.
     """
     alone = options.get("concurrency")
     before = {"concurrency": alone} if isinstance(alone, int) else {}  # of passes that are older than lists of them

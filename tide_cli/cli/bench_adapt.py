@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import MOST_REQUESTS, Guards, Page, numbers, verdict
+from tide_cli.cli.bench_parts import PartGuards
+from tide_cli.cli.load_options import MOST_REQUESTS, Page, numbers, verdict
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.setting_options import Draft, Dtype, Target
@@ -94,7 +95,7 @@ def adapt(
             show_default="temporary folder",
         ),
     ] = None,
-    guard: Guards = None,
+    guard: PartGuards = None,
     html: Page = None,
     json: Json = False,
 ) -> int:
@@ -102,7 +103,8 @@ def adapt(
 
     A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
     prompts that were never traffic. Settings of the arms come from TIDE_* and the settings file as for `tide up`. With
-    the embedded target on two cores count on half an hour for four domains.
+    the embedded target on two cores count on half an hour for four domains. Exit code 1 where a --guard such as
+    'ratio>=1.1' is not met.
     """
     from dataclasses import asdict
 
