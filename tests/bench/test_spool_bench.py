@@ -117,6 +117,7 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert list(tmp_path.iterdir()) == []
     report = json.loads(printed.out)
     assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
+    assert report["spool"]["options"] == {"seconds": 1, "size": SIZE, "rate": 1e6}
     (result,) = report["spool"]["by_hidden_size"]
     for name in ("ingest_mb_s", "memcpy_mb_s", "lmdb_mb_s", "row_bytes", "hidden_size"):
         assert report["spool"][name] == result[name]
