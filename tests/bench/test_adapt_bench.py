@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from tide_cli.bench.adapt import run_adapt
-from tide_cli.bench.adapt_guards import judge_adapt
+from tide_cli.bench.adapt_guards import failures, judge_adapt
 from tide_cli.bench.adapt_kept import write_report
-from tide_cli.bench.adapt_options import AdaptOptions, Script
+from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_page import adapt_page
+from tide_cli.bench.adapt_table import reading
 from tide_cli.bench.arms import Arms
 from tide_cli.bench.client import Answer
 from tide_cli.bench.guards import parse_guard
@@ -219,7 +220,7 @@ def test_a_further_arm_goes_by_the_policy(options: AdaptOptions, tmp_path: Path,
     options = AdaptOptions(**{**vars(options), "with_policy": True})
     adapt = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]
     assert ("copy", "tide", "policy") in world.journal
-    assert world.own["policy"] == {"speculation": "auto"}
+    assert world.own["policy"] == OWN_SETTINGS["policy"] | {"speculation": "auto"}
     traffic = {arm: [e[1] for e in world.sent()[1:] if e[0] == arm and e[2]] for arm in ("tide", "policy")}
     assert traffic["policy"] == traffic["tide"]
     assert adapt["final"] == {"tide": 3, "policy": 4}
@@ -275,8 +276,9 @@ def test_the_traffic_arrives_as_in_a_trace(options: AdaptOptions, tmp_path: Path
     page = adapt_page({"adapt": adapt, "environment": take_environment()})
     assert "The requests of the traffic came when the trace says" in page
     trace.write_text(trace.read_text().replace("50.5", "51"))
-    with pytest.raises(UsageError, match="holds another run"):
+    with pytest.raises(UsageError, match="holds another run") as refused:
         run_adapt(options, tmp_path / "run", {}, Progress())
+    assert refused.value.why == "it differs in the prompts of the workload or the trace"
 
 
 def test_a_run_that_is_older_than_an_option_is_gone_on_with(
@@ -298,6 +300,29 @@ def test_a_run_that_is_older_than_an_option_is_gone_on_with(
     with pytest.raises(UsageError) as refused:
         run_adapt(AdaptOptions(**{**vars(options), "with_policy": True}), tmp_path / "run", {}, Progress())
     assert refused.value.why == "it differs in with_policy"
+
+
+def test_a_number_of_draft_steps_is_the_same_as_its_text(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    def run(speculation: str | int) -> None:
+        settings = (("target", "tiny"), ("speculation", speculation))
+        run_adapt(AdaptOptions(**{**vars(options), "settings": settings}), tmp_path / "run", {}, Progress())
+
+    run("2")  # as runs kept it once
+    done = len(world.journal)
+    run(2)
+    assert len(world.journal) == done
+    with pytest.raises(UsageError, match="holds another run"):
+        run(3)
+
+
+def test_what_every_learning_arm_has_its_own_is_no_setting_of_the_experiment(
+    options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    world.in_force["keep_drafts"] = 16
+    asked = run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["options"]
+    assert "keep_drafts" not in asked["settings"]
+    world.in_force["keep_drafts"] = 8
+    run_adapt(options, tmp_path / "run", {}, Progress())
 
 
 def test_other_options_are_another_experiment(options: AdaptOptions, tmp_path: Path, world: World) -> None:
@@ -354,6 +379,27 @@ def test_a_domain_that_cannot_be_answered_stops_nothing(options: AdaptOptions, t
     assert (adapt["domains"]["code"]["errors"], adapt["domains"]["sql"]["errors"]) == (0, 12)
     assert "tide_tok_s" in adapt["domains"]["code"]
     assert "tide_tok_s" not in adapt["domains"]["sql"]
+    assert adapt["reasons"] == ["refused"]
+    assert "20 requests failed (refused);" in "\n".join(reading(adapt))
+    assert failures(adapt) == ["sql, 4 at a time, has no round without failed requests: refused"]
+    world.refused = ""
+    assert failures(run_adapt(options, tmp_path / "good", {}, Progress())["adapt"]) == []
+
+
+def test_an_experiment_without_an_answer_fails(
+    options: AdaptOptions, tmp_path: Path, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.refused = "code"
+    few = ["--requests", "2", "--held-out", "2", "--rounds", "1", "--domains", "code"]
+    page = tmp_path / "page.html"
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "adapt", "--workload", str(options.workload), *few, "--html", str(page), "--json"])
+    printed = capsys.readouterr()
+    (failed,) = json.loads(printed.out)["adapt"]["failures"]
+    assert end.value.code == 1
+    assert failed == "code, 4 at a time, has no round without failed requests: refused"
+    assert f"tide: {failed}" in printed.err
+    assert f'<li class="bad">{failed}</li>' in page.read_text()
 
 
 def test_the_report_says_what_the_arms_were_run_with(options: AdaptOptions, tmp_path: Path, world: World) -> None:

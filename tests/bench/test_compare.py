@@ -108,6 +108,8 @@ def test_figures_of_other_benches_meet_as_well() -> None:
     one, other = compare(before, after)
     assert (one.where, one.figure, one.ratio) == ("hidden_size 576", "ingest_mb_s", 1.5)
     assert (other.where, other.figure, other.after) == ("hidden_size 64", "x", None)
+    younger = {"environment": {}, "spool": {"by_hidden_size": after["spool"]}}
+    assert [(each.where, each.after) for each in compare(before, younger)] == [(one.where, 150.0), (other.where, None)]
 
 
 def test_rows_of_round_times_meet_by_batch_and_steps() -> None:
@@ -162,6 +164,8 @@ def test_a_ratio_by_zero_is_judged_all_the_same() -> None:
     assert found(clean, clean, "errors<=1x") == [True, True]
     assert found(clean, failing, "errors<=1x") == [False, True]
     assert found(failing, clean, "errors<=1x") == [True, True]
+    assert found(clean, clean, "errors<=0.5x") == found(clean, clean, "errors<2x") == [True, True]
+    assert found(clean, clean, "errors<0.5x") == [False, False]
     (worse, _) = judge_differences([parse_guard("errors<=3x")], compare(clean, failing))
     assert worse.words() == "errors<=3x is not met by plain at concurrency 1: it was 0 before"
     ratios = {one.ratio for one in compare(clean, failing) if one.figure == "errors"}
@@ -194,6 +198,21 @@ def test_ratios_of_modes_are_figures_each_in_one_direction() -> None:
     differences = compare(before, after)
     assert met("static:output_tok_s_ratio>=0.98x") == [False, True]
     assert met("static:output_tok_s_ratio>=0.98x", "errors<=1") == [True] * 10
+
+
+def test_a_ratio_of_modes_is_found_in_whichever_order_they_were_measured() -> None:
+    before, after = report(plain=0.2, adapted=0.1), report(adapted=0.1, plain=0.2)
+    (one, four) = judge_differences([parse_guard("adapted:output_tok_s_ratio>=0.98x")], compare(before, after))
+    assert (one.met, four.met) == (True, True)
+
+
+def test_what_one_report_does_not_say_of_itself_is_no_change() -> None:
+    older = {"environment": {}, "train": {"samples": "made up", "tokens_s": 1.0}}
+    options = {"samples": None, "rounds": 3, "settings": {}}
+    younger = {"environment": {}, "train": {"samples": "made up", "dtype": "float32", "options": options}}
+    assert changed_conditions(older, younger) == changed_conditions(younger, older) == []
+    other = {"environment": {}, "train": {"samples": "of /samples", "options": options | {"samples": "/samples"}}}
+    assert changed_conditions(younger, other) == ["samples: made up before, of /samples after"]
 
 
 def test_what_a_part_was_asked_for_is_told() -> None:

@@ -57,6 +57,11 @@ def test_a_guard_speaks_of_every_place_that_has_its_figure() -> None:
         "core_share<=0.02 by hidden size 576": True,
         "lmdb_mb_s>=1 by hidden size 576": False,  # not installed
     }
+    batches = [{"batch": 4, "error": 0.2, "round_tokens": 1.8}]
+    assert verdicts("profile", {"batches": batches}, "error<=0.1", "4:round_tokens>=1.5", sizes=[4]) == {
+        "error<=0.1 by 4 at a time": False,
+        "4:round_tokens>=1.5 by 4 at a time": True,
+    }
     lengths = {"first": 1.0, "tide": 1.5, "specforge": 1.4}
     train = {"ratio": 1.2, "acceptance_length": lengths, "bytes_per_token": {}, "stored_bytes": {}}
     assert verdicts("train", train, "ratio>=1", "tide:al>=1.5", "specforge:al>=1.5") == {

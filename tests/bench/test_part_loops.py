@@ -145,6 +145,7 @@ def test_drafts_are_swapped_to_and_fro_under_every_stream(world: World, tmp_path
     first, second = (read_draft(store.path(version)) for version in (0, 1))
     assert torch.equal(first["d2t"], second["d2t"])
     assert 0 < float((first["fc.weight"] - second["fc.weight"]).abs().max()) < 0.01
+    assert {file.name for file in store.path(1).iterdir()} == {file.name for file in store.path(0).iterdir()}
     assert 1 <= found["swaps"] <= world.swapped
     assert found["identical"]
     assert told.ticks == [(0, 2), (0.5, 2), (1.0, 2), (1.5, 2), (2.0, 2)]
@@ -161,6 +162,7 @@ def test_the_report_of_swap(world: World, bench: Bench, tmp_path: Path, capsys: 
     assert (found["failed_requests"], found["identical"], found["refused_swaps"]) == (0, True, 0)
     assert [one["met"] for one in found["guards"]] == [True]
     assert "<td>texts as without swaps</td><td>all</td>" in page.read_text()
+    assert "<ul></ul>" not in page.read_text()
     code, text = text_of(["swap", *few], capsys)
     assert code == 0
     assert "2 streams, 1 round" in text

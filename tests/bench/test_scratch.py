@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tide_cli.bench.scratch import scratch_folder
+from tide_cli.file_locks import is_locked
 
 _KILLED = """
 import os, signal, sys
@@ -58,3 +61,37 @@ def test_folders_in_use_and_those_of_others_stay(tmp_path: Path) -> None:
         assert notes.is_dir()
     assert (link / "state" / "ring").is_file()
     assert notes.is_dir()
+
+
+def test_a_folder_is_in_use_until_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = shutil.rmtree
+
+    def watched(folder: Path, **more: Any) -> None:
+        assert is_locked(folder / ".in-use")
+        remove(folder, **more)
+
+    monkeypatch.setattr("tide_cli.bench.scratch.shutil.rmtree", watched)
+    with scratch_folder(within=tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_process_removes_meanwhile_keeps_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("a", "b"):  # apart, or the second one would remove the first one's
+        (tmp_path / place).mkdir()
+        kill_in(tmp_path / place)
+        (left,) = (tmp_path / place).iterdir()
+        left.rename(tmp_path / left.name)
+        (tmp_path / place).rmdir()
+    first, _ = tmp_path.glob("*")
+
+    def gone_at_first(mark: Path) -> bool:
+        if mark.parent == first:
+            shutil.rmtree(first)
+        return is_locked(mark)
+
+    monkeypatch.setattr("tide_cli.bench.scratch.is_locked", gone_at_first)
+    with scratch_folder(within=tmp_path) as folder:
+        assert [*tmp_path.iterdir()] == [folder]

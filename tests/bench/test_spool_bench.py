@@ -12,11 +12,13 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 from test_page import check
+from test_scratch import kill_in
 
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.spool import SpoolBench
@@ -115,6 +117,7 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert list(tmp_path.iterdir()) == []
     report = json.loads(printed.out)
     assert {"tide", "packages", "cpu", "cores", "memory", "load", "load_after"} <= report["environment"].keys()
+    assert report["spool"]["options"] == {"seconds": 1, "size": SIZE, "rate": 1e6}
     (result,) = report["spool"]["by_hidden_size"]
     for name in ("ingest_mb_s", "memcpy_mb_s", "lmdb_mb_s", "row_bytes", "hidden_size"):
         assert report["spool"][name] == result[name]
@@ -155,6 +158,17 @@ def test_without_lmdb_the_table_says_how_to_install_it(tmp_path: Path, monkeypat
     assert re.search(r"share of one core +[\d.]+ %\n", re.sub(r" +\n", "\n", text))
     assert f"{result['row_bytes']} bytes a token" in text
     assert result["lmdb_mb_s"] is result["ingest_to_lmdb_writemap"] is None
+
+
+def test_what_a_killed_run_left_takes_no_room_from_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_in(tmp_path)
+
+    def free(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=0 if list(folder.iterdir()) else 2**40)
+
+    monkeypatch.setattr("tide_cli.bench.spool.shutil.disk_usage", free)
+    bench(tmp_path).check()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_refusals(tmp_path: Path) -> None:

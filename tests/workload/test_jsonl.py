@@ -71,6 +71,8 @@ def test_texts_in_parts_are_joined_and_developers_are_heard(tmp_path: Path) -> N
         ('{"messages": [{"role": "user", "content": ["a"]}]}', "message 1 has a part 'a' in `content`, not a text"),
         ('{"messages": [{"role": "user", "content": [{"type": "text", "text": 7}]}]}', "message 1 has a part 'text'"),
         ('{"messages": [{"role": "tool", "content": "7"}]}', "message 1 is of a chat with tools"),
+        (record("Hello", tools=[{"type": "function"}]), "the line is of a chat with tools"),
+        (record("Hello", functions=[{"name": "f"}]), "the line is of a chat with tools"),
         (
             '{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a"}]}]}',
             "message 1 is of a chat with tools",

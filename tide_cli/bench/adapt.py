@@ -19,7 +19,7 @@ from typing import Any
 from tide_cli.bench.adapt_clock import Session
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
-from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions, Script
+from tide_cli.bench.adapt_options import ALL_STAY, OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.adapt_traffic import Piece, digests, sums, told
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
@@ -65,7 +65,9 @@ class _Adapt:
         common = {"speculation": "on", **dict(options.settings)}
         common["max_running_requests"] = room_for(at_once, common)
         self._arms = Arms(folder, short_cycles(**common), interrupts)
-        self._results = open_results(folder, options, self._arms.effective(), self._script.digest())
+        # without those that OWN_SETTINGS settles for every arm that learns
+        self._settings = {name: value for name, value in self._arms.effective().items() if name not in ALL_STAY}
+        self._results = open_results(folder, options, self._settings, self._script.digest())
         try:
             self._passes = [checked(Pass, entry) for entry in self._of("pass")]
             done = [checked(Measured, entry).requests for entry in self._of("measured")]
@@ -268,7 +270,7 @@ class _Adapt:
     def _report(self) -> dict[str, Any]:
         options = self._options
         kinds = ("general_pass", "static", "pass", "session", "final", "measured", "finished")
-        asked = {"prompts_sha256": self._script.digest(), "settings": self._arms.effective()}
+        asked = {"prompts_sha256": self._script.digest(), "settings": self._settings}
         figures = adapt_figures(
             options.to_json() | asked,
             [phase.name for phase in self._script.phases],

@@ -18,7 +18,7 @@ class Pass:
 
     begun: unix seconds; seconds: wall time; requests: answered; tokens: completion tokens; verify_steps: of the target;
     draft: the version served at its end; training: whether a cycle was running then; texts: a digest of each answer;
-    concurrency: requests at a time, None where they were sent at moments of their own.
+    concurrency: requests at a time, None where they were sent at moments of their own; reasons: why requests failed.
     """
 
     phase: int
@@ -34,6 +34,7 @@ class Pass:
     training: bool
     texts: tuple[str, ...] = ()
     concurrency: int | None = None
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Measured:
     errors: int
     tokens: int
     verify_steps: int
+    reasons: tuple[str, ...] = ()
 
 
 def acceptance_length(passes: Sequence[Pass | Measured]) -> float | None:

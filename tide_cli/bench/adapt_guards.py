@@ -36,6 +36,19 @@ def judge_adapt(guards: Sequence[Guard], adapt: Mapping[str, Any]) -> list[Findi
     return judge(guards, cells, ())
 
 
+def failures(adapt: Mapping[str, Any]) -> list[str]:
+    """Why an experiment failed whatever its figures are, in sentences: where there is nothing to compare."""
+    domains = {**adapt["domains"], GENERAL: adapt.get("general")}
+    why = f": {'; '.join(adapt['reasons'])}" if adapt.get("reasons") else ""
+    return [
+        f"{name}, {concurrency} at a time, has no round without failed requests{why}"
+        for name, of in domains.items()
+        if of
+        for concurrency, figures in of["at"].items()
+        if not figures["rounds"]
+    ]
+
+
 def _figures(options: AdaptOptions) -> list[str]:
     """Those that every domain has; a draft of its own has only one whose phase did not end with the last draft."""
     drafts = [STATIC, TIDE, *[POLICY] * options.with_policy]

@@ -33,7 +33,7 @@ def open_results(folder: Path, options: AdaptOptions, settings: Mapping[str, Any
     changed = options.differs_from(had)
     changed += [f"the setting {name}" for name in sorted(under.keys() & settings) if under[name] != settings[name]]
     if not changed and found.head.get("script", script) != script:
-        changed = ["the prompts of the workload"]
+        changed = ["the prompts of the workload" + (" or the trace" if options.trace else "")]
     if changed:
         raise UsageError(
             f"{folder} holds another run",

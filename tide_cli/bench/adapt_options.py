@@ -15,14 +15,14 @@ from tide_cli.bench.replay import read_trace
 from tide_cli.bench.requests import Request, read_requests
 from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases, never_measured
 
-_ALL_STAY = {"keep_drafts": 10_000}  # each domain's own draft is measured at the end
+ALL_STAY = {"keep_drafts": 10_000}  # each domain's own draft is measured at the end
 
 # settings of an arm on top of those of all
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     STATIC: {"training": False},
-    TIDE: _ALL_STAY,
-    NO_POOL: {"draft_pool": False, **_ALL_STAY},
-    POLICY: {"speculation": "auto", **_ALL_STAY},
+    TIDE: ALL_STAY,
+    NO_POOL: {"draft_pool": False, **ALL_STAY},
+    POLICY: {"speculation": "auto", **ALL_STAY},
     PLAIN: {"training": False, "speculation": "off"},
 }
 
@@ -70,8 +70,17 @@ class AdaptOptions:
     def differs_from(self, kept: Mapping[str, Any]) -> list[str]:
         """Names of the options that a kept run had otherwise; one that is younger than the run had its default."""
         defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
-        wanted, had = (json.loads(json.dumps(one)) for one in (self.to_json(), {**defaults, **kept}))
+        wanted, had = (_as_kept(one) for one in (self.to_json(), {**defaults, **kept}))
         return sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name))
+
+
+def _as_kept(options: Mapping[str, Any]) -> dict[str, Any]:
+    """As a file gives it back. A number of draft steps was once kept as the text that it was named by."""
+    found: dict[str, Any] = json.loads(json.dumps(options))
+    settings = found.get("settings")
+    if isinstance(settings, dict) and "speculation" in settings:
+        settings["speculation"] = str(settings["speculation"])
+    return found
 
 
 @dataclass(frozen=True)

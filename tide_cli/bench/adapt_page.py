@@ -10,6 +10,7 @@ from tide_cli.bench.adapt_curves import COLORS, by_concurrency, curves
 from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.adapt_table import gain, measured, ratio, reached, reading, spread, traffic_load, under
 from tide_cli.bench.plots import Series, bars, has_plots
+from tide_cli.bench.words import condition, figure
 from tide_cli.printable import many
 
 _TERMS = (
@@ -46,7 +47,8 @@ def adapt_page(report: Mapping[str, Any]) -> str:
 
 
 def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[str]:
-    yield page.section("In short", page.items(reading(adapt)), page.guards(adapt.get("guards", ())))
+    failed = page.items(adapt["failures"], bad=True) if adapt.get("failures") else ""
+    yield page.section("In short", page.items(reading(adapt)), failed, page.guards(adapt.get("guards", ())))
     yield page.section("How to read this", page.items([*_TERMS, *traffic_load(adapt)]))
     yield page.section("Plots", *([] if has_plots() else [page.paragraph(page.NO_PLOTS)]), *_plots(adapt))
     yield page.section("Held-out prompts", page.table(_DOMAIN_HEADER, _domain_rows(adapt)))
@@ -55,16 +57,8 @@ def _sections(report: Mapping[str, Any], adapt: Mapping[str, Any]) -> Iterator[s
     yield page.section("What TIDE decided", page.table(("after", "tokens", "event"), events, kind="facts"))
     facts = {name.replace("_", " "): value for name, value in adapt["options"].items() if name != "settings"}
     facts |= {f"setting {name}": value for name, value in adapt["options"]["settings"].items()}
-    said = {name: _said(value) for name, value in facts.items()}
+    said = {name: condition(value) for name, value in facts.items()}
     yield page.section("Conditions", page.conditions(report["environment"], said))
-
-
-def _said(value: object) -> object:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else value
 
 
 def _plots(adapt: Mapping[str, Any]) -> Iterator[str]:
@@ -101,10 +95,10 @@ _DOMAIN_HEADER = (
 def _domain_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for name, figures in measured(adapt).items():
         for concurrency, at in figures["at"].items():
-            rates = [_form(at.get(f"{one}_tok_s"), ".1f") for one in _NAMES]
+            rates = [figure(at.get(f"{one}_tok_s"), ".1f") for one in _NAMES]
             labels = ("ratio", "own_ratio", *(f"{one}_to_plain" for one in (STATIC, TIDE, POLICY)))
             ratios = [ratio(at, label) for label in labels]
-            lengths = [_form(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE, POLICY)]
+            lengths = [figure(at.get(f"{one}_al"), ".2f") for one in (STATIC, OWN, TIDE, POLICY)]
             yield name, concurrency, at["rounds"], *rates, *ratios, *lengths
 
 
@@ -123,16 +117,12 @@ def _phase_rows(adapt: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
                 phase["name"] + (f", visit {phase['visit'] + 1}" if phase["visit"] else ""),
                 arm,
                 f"{phase['tokens']:,}",
-                _form(static["late_al"], ".2f"),
-                _form(own["late_al"], ".2f"),
+                figure(static["late_al"], ".2f"),
+                figure(own["late_al"], ".2f"),
                 gain(live),
                 under(phase, STATIC, "late_tok_s"),
                 under(phase, arm, "late_tok_s"),
                 under(phase, arm, "late_ratio"),
                 *reached(live),
-                _form(again.get("tokens"), ",.0f"),
+                figure(again.get("tokens"), ",.0f"),
             )
-
-
-def _form(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

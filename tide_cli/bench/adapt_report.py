@@ -31,8 +31,8 @@ def adapt_figures(
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: those of TIDE's arm, see `told`,
-    identical: {requests, same}, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version},
-    options}.
+    identical: {requests, same}, reasons: why requests failed, static: {version, captured_tokens, last_gate, requests,
+    errors}, final: {ARM: version}, options}.
     """
     alone = options.get("concurrency")
     before = {"concurrency": alone} if isinstance(alone, int) else {}  # of passes that are older than lists of them
@@ -52,10 +52,17 @@ def adapt_figures(
         "series": series(passes, phases, arms),
         "events": told([{**event, "time": without(event["time"], gaps)} for event in events], passes),
         "identical": identical(passes, arms),
+        "reasons": _reasons(entries),
         "static": {**static, **{name: sum(entry[name] for entry in general) for name in ("requests", "errors")}},
         "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},
         "options": dict(options),
     }
+
+
+def _reasons(entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Why requests failed, each reason once, five at most; records that are older than reasons have none."""
+    sent = [entry for kind in ("general_pass", "pass", "measured") for entry in entries.get(kind, ())]
+    return sorted({reason for entry in sent for reason in entry.get("reasons", ())})[:5]
 
 
 def _first_domain(phases: Sequence[str], domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

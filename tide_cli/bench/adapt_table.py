@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tide_cli.bench.adapt_figures import STATIC, TIDE
 from tide_cli.bench.shift import GENERAL
+from tide_cli.bench.words import figure
 from tide_cli.printable import many
 
 _FEWEST_ROUNDS = 3  # whose quartiles say something
@@ -48,7 +49,7 @@ def _domains(adapt: dict[str, Any]) -> Table:
                 _rate_and_length(at, "tide"),
                 ratio(at, "ratio"),
                 ratio(at, "own_ratio"),
-                _form(at.get("plain_tok_s"), ".1f"),
+                figure(at.get("plain_tok_s"), ".1f"),
                 ratio(at, "tide_to_plain"),
                 *[_rate_and_length(at, "policy"), ratio(at, "policy_to_plain")] * policy,
             )
@@ -69,9 +70,9 @@ def _phases(adapt: dict[str, Any]) -> Table:
             visit = f" ({phase['visit'] + 1})" if phase["visit"] else ""
             table.add_row(
                 "" if place else phase["name"] + visit,
-                "" if place else f"{under(phase, STATIC, 'late_tok_s')}  {_form(static['late_al'], '.2f')}",
+                "" if place else f"{under(phase, STATIC, 'late_tok_s')}  {figure(static['late_al'], '.2f')}",
                 arm,
-                f"{under(phase, arm, 'late_tok_s')}  {_form(own['late_al'], '.2f')}",
+                f"{under(phase, arm, 'late_tok_s')}  {figure(own['late_al'], '.2f')}",
                 under(phase, arm, "late_ratio"),
                 gain(live),
                 *reached(live),
@@ -84,7 +85,7 @@ def under(phase: Mapping[str, Any], arm: str, name: str) -> str:
     """A phase's rate or ratio of rates; at each concurrency where it had several, '10.1 / 24.9'."""
     alone = phase["live"] if name == "late_ratio" else phase["arms"]
     digits = ".2f" if name == "late_ratio" else ".1f"
-    return " / ".join(_form(of[arm][name], digits) for of in phase.get("at", {"": alone}).values())
+    return " / ".join(figure(of[arm][name], digits) for of in phase.get("at", {"": alone}).values())
 
 
 def traffic_load(adapt: Mapping[str, Any]) -> Iterator[str]:
@@ -147,7 +148,8 @@ def reading(adapt: Mapping[str, Any]) -> Iterator[str]:
     errors += adapt["static"]["errors"] + measuring
     same = adapt["identical"]
     equal = f"{same['same']} of {same['requests']} answers were the same text in every arm"
-    yield f"{many(errors, 'request')} failed; {equal}."
+    why = f" ({'; '.join(adapt['reasons'])})" if adapt.get("reasons") else ""
+    yield f"{many(errors, 'request')} failed{why}; {equal}."
     if measuring:
         yield f"{many(measuring, 'request')} failed in the comparison at the end: the rounds with them do not count."
     share = [phase["arms"][TIDE]["training_share"] for phase in adapt["phases"]]
@@ -164,7 +166,7 @@ def _table(title: str) -> Table:
 def _rate_and_length(at: dict[str, Any], name: str) -> str:
     if f"{name}_tok_s" not in at:
         return "-"
-    return f"{at[f'{name}_tok_s']:.1f}  {_form(at[f'{name}_al'], '.2f')}"
+    return f"{at[f'{name}_tok_s']:.1f}  {figure(at[f'{name}_al'], '.2f')}"
 
 
 def _slower(name: str, at: Mapping[str, Mapping[str, Any]]) -> str:
@@ -182,8 +184,4 @@ def spread(at: Mapping[str, Any], name: str) -> list[float] | None:
 def ratio(at: Mapping[str, Any], name: str) -> str:
     """The ratio `name`, with its quartiles where there are some."""
     ends = spread(at, name)
-    return _form(at.get(name), ".2f") + (f" ({ends[0]:.2f}–{ends[1]:.2f})" if ends else "")
-
-
-def _form(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    return figure(at.get(name), ".2f") + (f" ({ends[0]:.2f}–{ends[1]:.2f})" if ends else "")

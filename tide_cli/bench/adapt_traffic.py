@@ -10,7 +10,7 @@ from typing import Any
 
 from tide_cli.bench.adapt_figures import Pass
 from tide_cli.bench.client import Answer
-from tide_cli.bench.figures import seconds_of, whole
+from tide_cli.bench.figures import reasons, seconds_of, whole
 from tide_cli.bench.replay import Arrival, schedule
 from tide_cli.bench.requests import Request
 from tide_cli.bench.shift import Phase, pieces
@@ -72,6 +72,7 @@ def sums(answers: Sequence[Answer]) -> dict[str, Any]:
         "errors": len(answers) - len(good),
         "tokens": sum(answer.completion_tokens for answer in good),
         "verify_steps": sum(answer.verify_steps or 0 for answer in good),
+        "reasons": tuple(reasons(answers)),
     }
 
 

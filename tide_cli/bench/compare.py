@@ -29,7 +29,7 @@ _SKIPPED = {  # conditions, what the cells say too, and what led to the figures
     *("rounds_by_steps", "intervals", "spread", "by_domain", "by_prompt_tokens", "by_output_tokens"),
     *("series", "events", "final", "version"),
 }
-_UNSAID = ("cells", "ratios", "arms", "live")  # names whose entries' own say enough
+_UNSAID = ("cells", "ratios", "arms", "live", "by_hidden_size")  # names whose entries' own say enough
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
 
     UsageError for a report with two figures of one name at one place.
     """
-    old, new = _figures(before), _figures(after)
+    old, new = _figures(before), _figures(after, turned=True)
 
     def failed(place: str) -> float:
         return new.get((place, "errors")) or 0
@@ -97,9 +97,16 @@ def judge_differences(guards: Sequence[Guard], differences: Sequence[Difference]
         for one in own:
             allowed = any(other.allows(one.failed) for other in guards if _speaks_of(other, one))
             failed = f"{one.failed:g} requests failed" if one.failed and not allowed else ""
-            value = one.ratio if guard.ratio else one.after
+            value = _multiple(guard, one) if guard.ratio else one.after
             found.append(finding(guard, one.where or "the report", value, failed))
     return found
+
+
+def _multiple(guard: Guard, one: Difference) -> float | None:
+    """The ratio. 0 is any multiple of 0, so that of two zeros it is one that the guard is met by, if there is one."""
+    if one.before == one.after == 0 and not guard.holds(1.0):
+        return guard.bound
+    return one.ratio
 
 
 def _speaks_of(guard: Guard, one: Difference) -> bool:
@@ -107,25 +114,28 @@ def _speaks_of(guard: Guard, one: Difference) -> bool:
     return guard.mode is None or guard.mode in one.where.partition(_AGAINST)[0].split()
 
 
-def _figures(report: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """(where, figure) -> value of every number but those of the conditions. UsageError for two at one place."""
+def _figures(report: Mapping[str, Any], *, turned: bool = False) -> dict[tuple[str, str], float]:
+    """(where, figure) -> value of every number but those of the conditions. UsageError for two at one place.
+
+    turned: with the ratios that turn another one round, too.
+    """
     found: dict[tuple[str, str], float] = {}
     for name, part in report.items():
         if name in _SKIPPED or not isinstance(part, dict | list):
             continue
-        for key, value in _walk(part, ""):
+        for key, value in _walk(part, "", turned):
             if key in found:
                 raise UsageError(f"a report has two figures {key[1]} of {key[0] or 'the measurement'}")
             found[key] = value
     return found
 
 
-def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
+def _walk(value: Any, where: str, turned: bool) -> Iterator[tuple[tuple[str, str], float]]:
     if isinstance(value, list):
-        for entry in _one_way(value):
+        for entry in value if turned else _one_way(value):
             if isinstance(entry, dict):
                 figures = {name: inner for name, inner in entry.items() if name not in _LABELS}
-                yield from _walk(figures, _joined(where, _label(entry)))
+                yield from _walk(figures, _joined(where, _label(entry)), turned)
         return
     for name, inner in value.items():
         if name in _SKIPPED or isinstance(inner, bool) or inner is None:
@@ -137,7 +147,7 @@ def _walk(value: Any, where: str) -> Iterator[tuple[tuple[str, str], float]]:
         elif isinstance(inner, dict) and isinstance(inner.get("median"), int | float):
             yield (where, f"{name}_ratio"), float(inner["median"])
         elif isinstance(inner, dict | list):
-            yield from _walk(inner, where if name in _UNSAID else _joined(where, name))
+            yield from _walk(inner, where if name in _UNSAID else _joined(where, name), turned)
 
 
 def _one_way(entries: Iterable[Any]) -> Iterator[Any]:

@@ -34,25 +34,30 @@ _SAID = ("target", "dtype", "samples")  # by the figures of a bench themselves
 
 
 def changed_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What was not the same in both, in words. A setting that one of them does not know says nothing."""
+    """What was not the same in both, in words. An option or a setting that one of them does not
+    know says nothing."""
     old, new = _conditions(before), _conditions(after)
-    was, now = _settings(before), _settings(after)
     pairs = [(words, old.get(words), new.get(words)) for words in old | new]
-    pairs += [(words, was[words], now[words]) for words in was if words in now]
+    for was, now in ((_options(before), _options(after)), (_settings(before), _settings(after))):
+        pairs += [(words, was[words], now[words]) for words in was if words in now]
     machines = [_machine(_object(report.get("environment"))) for report in (before, after)]
     pairs += [(words, *(machine.get(name) for machine in machines)) for words, name in _MACHINE]
     return [f"{words}: {_brief(a)} before, {_brief(b)} after" for words, a, b in pairs if a != b]
 
 
 def _conditions(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, by its name in words."""
+    """What a matrix measured, by its name in words."""
+    plans = [_object(_object(part).get("plan")) for part in report.values()]
+    return {words: _find(plans, names) for words, *names in _CONDITIONS}
+
+
+def _options(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What another bench was asked for and what it says itself that it measured, by its name in words."""
     parts = [_object(part) for part in report.values()]
-    plans, asked, others = ([_object(part.get(name)) for part in parts] for name in ("plan", "options", "conditions"))
-    found = {words: _find(plans, names) for words, *names in _CONDITIONS}
-    found |= {name: part[name] for part in parts for name in _SAID if isinstance(part.get(name), str)}
-    for options in (*asked, *others):
+    found: dict[str, Any] = {}
+    for options in (_object(part.get(name)) for name in ("options", "conditions") for part in parts):
         found |= {_words(name): value for name, value in options.items() if name not in ("workload", "settings")}
-    return found
+    return found | {name: part[name] for part in parts for name in _SAID if isinstance(part.get(name), str)}
 
 
 def _settings(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def paragraph(text: str) -> str:
 
 def items(texts: Iterable[str], *, bad: bool = False) -> str:
     mark = ' class="bad"' if bad else ""
-    return "<ul>" + "".join(f"<li{mark}>{escape(text)}</li>" for text in texts) + "</ul>"
+    entries = "".join(f"<li{mark}>{escape(text)}</li>" for text in texts)
+    return f"<ul>{entries}</ul>" if entries else ""
 
 
 def guards(findings: Sequence[Mapping[str, Any]]) -> str:

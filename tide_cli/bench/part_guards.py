@@ -39,7 +39,9 @@ _FIGURES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # of each batch size, of each hidden size
 _BY_SIZE = {
-    "profile": ("measured", "predicted", "acceptance_length", "round_ms", "plain_round_ms"),
+    "profile": (
+        *("measured", "predicted", "error", "acceptance_length", "round_tokens", "round_ms", "plain_round_ms"),
+    ),
     "spool": (
         *("ingest_mb_s", "ingest_prefill_mb_s", "ingest_decode_mb_s", "memcpy_mb_s", "lmdb_mb_s", "lmdb_writemap_mb_s"),
         *("ingest_to_memcpy", "ingest_prefill_to_memcpy", "ingest_decode_to_memcpy", "ingest_to_lmdb"),

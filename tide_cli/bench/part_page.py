@@ -8,6 +8,7 @@ from typing import Any
 from tide_cli.bench import page
 from tide_cli.bench.part_tables import part_reading, part_table
 from tide_cli.bench.plots import Series, bars, has_plots
+from tide_cli.bench.words import condition
 
 _TITLES = {
     "capture": "TIDE: what capture costs the traffic",
@@ -67,14 +68,10 @@ def _sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _facts(found: Mapping[str, Any]) -> dict[str, Any]:
     """What it was measured on, and what was chosen."""
-    told = {name: found[name] for name in _TOLD if name in found}
-    facts = {**told, **found.get("conditions", {}), **found.get("options", {})}
+    told = {name: found[name] for name in _TOLD if found.get(name) is not None}
+    facts = {**told, **found.get("conditions", {}), **found.get("options", {}), **told}  # what came of an option wins
     facts |= {f"setting {name}": value for name, value in facts.pop("settings", {}).items()}
-    return {name.replace("_", " "): _said(value) for name, value in facts.items() if value not in (None, [])}
-
-
-def _said(value: object) -> object:
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, Mapping) else value
+    return {name.replace("_", " "): condition(value) for name, value in facts.items() if value not in (None, [])}
 
 
 Plots = Iterator[tuple[str | None, str]]  # SVG, caption

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tide_cli.bench.spool_table import spool_rows
+from tide_cli.bench.words import figure
 from tide_cli.printable import many, size_words
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # header, rows
@@ -39,7 +40,7 @@ def spread(found: Mapping[str, Any], name: str, form: str = ".3f") -> str:
 
 
 def _capture(found: Mapping[str, Any]) -> list[Table]:
-    rows = [(words, *(_form(found[side][name], ".2f") for side in ("on", "off"))) for words, name in _CAPTURE_ROWS]
+    rows = [(words, *(figure(found[side][name], ".2f") for side in ("on", "off"))) for words, name in _CAPTURE_ROWS]
     return [(("", "capture on", "capture off"), rows)]
 
 
@@ -61,9 +62,9 @@ def _swap(found: Mapping[str, Any]) -> list[Table]:
         ("swaps under running streams", found["swaps"]),
         ("swaps refused", found["refused_swaps"]),
         ("pause that a swap adds, median, ms", spread(found, "added_gap_ms", ".0f")),
-        ("longest, ms", _form(found["added_gap_max_ms"], ".0f")),
-        ("usual pause between two arrivals, ms", _form(found["usual_gap_ms"], ".0f")),
-        ("99 % of them below, ms", _form(found["usual_gap_p99_ms"], ".0f")),
+        ("longest, ms", figure(found["added_gap_max_ms"], ".0f")),
+        ("usual pause between two arrivals, ms", figure(found["usual_gap_ms"], ".0f")),
+        ("99 % of them below, ms", figure(found["usual_gap_p99_ms"], ".0f")),
     )
     return [((f"{found['streams']} streams, {many(found['rounds'], 'round')}", ""), rows)]
 
@@ -137,7 +138,3 @@ def _read_spool(found: Mapping[str, Any]) -> list[str]:
         f"{one['ingest_mb_s']:,.0f} MB/s, {one['ingest_to_memcpy']:.2f} times as much as a plain memcpy"
         for one in found["by_hidden_size"]
     ]
-
-
-def _form(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

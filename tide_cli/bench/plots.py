@@ -82,7 +82,6 @@ def lines(
     unit: str,
     marks: Mapping[str, Sequence[tuple[float, str]]] | None = None,
     dots: bool = False,
-    at: float | None = None,
     colors: Mapping[str, int] | None = None,
     dashes: Mapping[str, int] | None = None,
 ) -> str | None:
@@ -106,8 +105,6 @@ def lines(
             axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel(x_unit)
         axes.set_ylabel(unit)
-        if at is not None:
-            axes.axhline(at, color=_INK, linewidth=1, linestyle="--")
 
     return _svg(draw, f"{unit} by {x_unit}", legend=len(series) > 1 or bool(kinds))
 

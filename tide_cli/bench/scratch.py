@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tide_cli.file_locks import is_locked, take_lock
@@ -21,21 +21,28 @@ def scratch_folder(prefix: str = BENCH, within: Path | None = None) -> Iterator[
 
     Folders of the same prefix there whose process was killed are removed before. Raises OSError where none can be made.
     """
-    _sweep(Path(tempfile.gettempdir()) if within is None else within, prefix)
+    sweep(within, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
-    try:
-        unlocked = folder / f"{_MARK}.new"
-        with unlocked.open("x") as mark:
+    with ExitStack() as lock:
+        try:
+            unlocked = folder / f"{_MARK}.new"
+            mark = lock.enter_context(unlocked.open("x"))
             take_lock(mark.fileno())
             unlocked.rename(folder / _MARK)
             yield folder
-    finally:
-        shutil.rmtree(folder)
+        finally:
+            shutil.rmtree(folder)  # while it is locked: another process would take it for a left one and remove it too
 
 
-def _sweep(place: Path, prefix: str) -> None:
-    with suppress(OSError):
-        for folder in place.glob(f"{prefix}*"):
+def sweep(within: Path | None = None, prefix: str = BENCH) -> None:
+    """Remove the folders of killed processes there, as `scratch_folder` does."""
+    place = Path(tempfile.gettempdir()) if within is None else within
+    try:
+        found = list(place.glob(f"{prefix}*"))
+    except OSError:
+        return
+    for folder in found:
+        with suppress(OSError):  # another process may have removed it meanwhile
             if _is_left_over(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -17,7 +17,7 @@ import torch
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.report import filesystem_of
 from tide_cli.bench.rounds import Spread, in_turns, ratios
-from tide_cli.bench.scratch import scratch_folder
+from tide_cli.bench.scratch import scratch_folder, sweep
 from tide_cli.bench.spool_readers import writer_calls
 from tide_cli.bench.spool_stores import LMDB_SPACE, LmdbStore, MemcpyStore, SpoolStore, Store, Timing, has_lmdb
 from tide_cli.bench.spool_traffic import Forward, Traffic, least_size, make_traffic
@@ -75,6 +75,7 @@ class SpoolBench:
         if not folder.is_dir():
             raise UsageError(f"--folder {folder} is not a folder")
         needed = self.size * (2 + (2 * LMDB_SPACE if has_lmdb() else 0))
+        sweep(self.folder)  # what a killed run has left takes room, too
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise TideError(

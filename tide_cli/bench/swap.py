@@ -8,14 +8,12 @@ arrivals that it fell into, less the pause that was usual in the pass without sw
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +24,7 @@ from tide_cli.bench.figures import percentile, reasons
 from tide_cli.bench.progress import PassTicks, Progress
 from tide_cli.bench.requests import Request
 from tide_cli.bench.rounds import Spread, in_turns
+from tide_cli.bench.scratch import scratch_folder
 from tide_cli.drafts.manifest import CONFIG_FILE, WEIGHTS_FILE
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
@@ -180,11 +179,13 @@ def _two_drafts(store: DraftStore) -> tuple[int, int]:
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
             tensors[name] = tensor * (1 + _NOISE * torch.randn(tensor.shape, generator=generator).to(tensor.dtype))
-    with tempfile.TemporaryDirectory(prefix="tide-bench-") as folder:
-        save_file(tensors, Path(folder) / WEIGHTS_FILE, metadata={"format": "pt"})
-        shutil.copyfile(store.path(first) / CONFIG_FILE, Path(folder) / CONFIG_FILE)
+    with scratch_folder() as folder:
+        made = folder / "draft"  # the mark of the folder is no part of it
+        made.mkdir()
+        save_file(tensors, made / WEIGHTS_FILE, metadata={"format": "pt"})
+        shutil.copyfile(store.path(first) / CONFIG_FILE, made / CONFIG_FILE)
         second = store.publish(
-            Path(folder),
+            made,
             parent=first,
             target=manifest.target,
             target_revision=manifest.target_revision,

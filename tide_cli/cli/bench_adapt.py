@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from tide_cli.cli.bench import bench_app
-from tide_cli.cli.load_options import MOST_REQUESTS, Guards, Page, numbers, verdict
+from tide_cli.cli.bench_parts import PartGuards
+from tide_cli.cli.load_options import MOST_REQUESTS, Page, numbers, verdict
 from tide_cli.cli.output import complain, print_json
 from tide_cli.cli.progress import narrated
 from tide_cli.cli.setting_options import Draft, Dtype, Target
 from tide_cli.cli.where import Json, path_option, settings_for
-from tide_cli.errors import UsageError
+from tide_cli.errors import ExitCode, UsageError
 from tide_cli.printable import many
 
 
@@ -94,7 +95,7 @@ def adapt(
             show_default="temporary folder",
         ),
     ] = None,
-    guard: Guards = None,
+    guard: PartGuards = None,
     html: Page = None,
     json: Json = False,
 ) -> int:
@@ -102,12 +103,13 @@ def adapt(
 
     A first draft is trained on --general; then both arms get the same requests, in turns. In the end both drafts answer
     prompts that were never traffic. Settings of the arms come from TIDE_* and the settings file as for `tide up`. With
-    the embedded target on two cores count on half an hour for four domains.
+    the embedded target on two cores count on half an hour for four domains. Exit code 1 where a --guard such as
+    'ratio>=1.1' is not met.
     """
     from dataclasses import asdict
 
     from tide_cli.bench.adapt import run_adapt
-    from tide_cli.bench.adapt_guards import check_adapt_guards, judge_adapt
+    from tide_cli.bench.adapt_guards import check_adapt_guards, failures, judge_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
     from tide_cli.bench.engines import with_defaults
     from tide_cli.bench.guards import parse_guard
@@ -183,7 +185,8 @@ def adapt(
         complain([f"interrupted: {again}"])
         raise
     findings = [asdict(one) | {"words": one.words()} for one in judge_adapt(guards, report["adapt"])]
-    report["adapt"]["guards"] = findings
+    failed = failures(report["adapt"])
+    report["adapt"] |= {"guards": findings, "failures": failed}
     _show(report, json)
     if html is not None:
         from tide_cli.bench.adapt_page import adapt_page
@@ -191,7 +194,10 @@ def adapt(
 
         again = f"everything is kept: the same command with another --html goes on from {folder}" if folder else None
         write_page(html, adapt_page(report), again)
-    return verdict(findings)
+    for sentence in failed:
+        complain([sentence])
+    code = verdict(findings)
+    return int(ExitCode.FAILED) if failed else code
 
 
 def _show(report: dict[str, Any], json: bool) -> None:

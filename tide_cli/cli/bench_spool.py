@@ -64,7 +64,8 @@ def spool(
         progress.say("measuring")
         return spool_report(bench.run(progress.tick))
 
-    return Part.asked("spool", guard, html, json, sizes=sizes).measure(run, _show)
+    asked = {"seconds": seconds, "size": size_bytes, "rate": rate}
+    return Part.asked("spool", guard, html, json, sizes=sizes).measure(run, _show, asked)
 
 
 def _show(found: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from tide_cli.printable import many
 from tide_cli.workload.prompt import Prompt, Workload
 
 _TAKES = "a workload is a JSONL file with OpenAI `messages`"
+_WITH_TOOLS = "{} is of a chat with tools, which cannot be sent again"
 _ROLES = ("system", "developer", "user", "assistant")
 _FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
 
@@ -79,6 +80,8 @@ def _prompt(line: str) -> Prompt:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
+    if record.get("tools") or record.get("functions"):
+        raise ValueError(_WITH_TOOLS.format("the line"))
     messages = record.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("`messages` is missing" if messages is None else "`messages` is not a list of messages")
@@ -97,7 +100,7 @@ def _messages(messages: list[Any]) -> Iterator[tuple[str, str]]:
             raise ValueError(f"message {index} is not an object")
         role, content = message.get("role"), message.get("content")
         if role == "tool" or message.get("tool_calls"):
-            raise ValueError(f"message {index} is of a chat with tools, which cannot be sent again")
+            raise ValueError(_WITH_TOOLS.format(f"message {index}"))
         if role not in _ROLES:
             raise ValueError(f"message {index} has the role {role!r}, not one of {', '.join(_ROLES)}")
         text = _joined(content, index) if isinstance(content, list) else content
