@@ -187,7 +187,10 @@ def test_the_trigger_goes_on_where_the_one_before_has_ended(messages: list[tuple
         patch.setattr(under_test, "time", clocks)
         patch.setattr(under_test, "read_events", read)
         patch.setattr(under_test, "was_paused", lambda path: learning.paused)
-        again = remembered_trigger(rules, Path()).state
+        trigger = remembered_trigger(rules, Path())
+    again = trigger.state
+    trigger.heard("trainer_error", "", {"event": "error"}, MONOTONIC + 100)  # of whatever else the trainer fails at
+    assert trigger.state == again
     live, moved = learning.trigger.state, MONOTONIC - history.now
     began = live.began + moved if any(event["kind"] == "cycle" for event in events) else MONOTONIC
     rests = None if live.rests_until is None or learning.trigger._running else live.rests_until + moved

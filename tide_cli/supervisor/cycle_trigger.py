@@ -64,6 +64,12 @@ class CycleTrigger:
             case "rollback":
                 self.state = taken_back(self.state, data["version"])
 
+    def abandon(self) -> bool:
+        """The cycle under way has ended with the appliance that ran it, at a time that nobody knows: it takes no more
+        time, and no later event is about it. Whether there was one."""
+        running, self._running, self._judged = self._running, False, False
+        return running
+
     def _over(self, now: float) -> None:
         self._running = False
         self.state = cycle_over(self.state, self.rules, now=now)

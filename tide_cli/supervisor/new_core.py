@@ -62,6 +62,7 @@ def remembered_trigger(rules: TriggerRules, database: Path) -> CycleTrigger:
         # on the clock of the core, which an earlier appliance has not shared
         then = now - max(0.0, wall - event["time"])
         trigger.heard(event["kind"], event["text"], event["data"], then)
+    trigger.abandon()
     # the end of an appliance cuts a cycle short too, and no pause has asked for it to be gone on with
     trigger.state = replace(trigger.state, cut=trigger.state.cut and was_paused(database))
     return trigger
