@@ -161,6 +161,8 @@ class Learning:
             why_not = why_not or "training is paused; `tide train resume` first"
         busy = Doing.CYCLE if self._now_ticket is not None else self.doing
         why_not = why_not or busy.value
+        if self.serving.passed is not None:  # a cycle of now would begin from the version that is to leave
+            why_not = why_not or f"v{self.serving.passed.version:04d} waits to be served; try again in a minute"
         if why_not:
             return [Answer(message.ticket, False, why_not)]
         self._now_ticket = message.ticket
