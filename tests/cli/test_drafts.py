@@ -15,10 +15,12 @@ from scripted import publish
 from scripted_process import ScriptedAppliance
 
 from tide_cli.cli import main
+from tide_cli.cli.draft_store import gc
 from tide_cli.drafts.checks import draft_shapes
 from tide_cli.drafts.describe import VersionRows
 from tide_cli.drafts.store import DraftStore
 from tide_cli.drafts.tensors import vocab_map_hash
+from tide_cli.errors import TideError
 from tide_cli.supervisor.journal import Journal, read_served
 
 CONFIG = {
@@ -168,6 +170,21 @@ def test_pins_and_gc(tmp_path: Path, state: Path) -> None:
     assert read("drafts", "gc", "--keep", "6", *where)["removed"] == []
 
 
+def test_gc_removes_nothing_that_a_running_appliance_is_about_to_serve(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for parent in range(1, 4):
+        publish(state / "drafts", parent, tmp_path / "scratch")
+    said: dict[str, object] = {"in_use": [2]}
+    monkeypatch.setattr("tide_cli.cli.draft_store.ask", lambda *_: {"drafts": said})
+    gc(keep=1, state_dir=state, json=True)
+    done = json.loads(capsys.readouterr().out)
+    assert ([row["version"] for row in done["removed"]], done["kept"]["v0002"]) == (["v0001", "v0003"], "in use")
+    said["in_use"] = None
+    with pytest.raises(TideError, match="nothing was removed"):
+        gc(keep=1, state_dir=state)
+
+
 def test_gc_keeps_everything_where_the_way_back_is_not_known(tmp_path: Path, state: Path) -> None:
     where = ("--state-dir", state)
     publish(state / "drafts", 1, tmp_path / "scratch")
@@ -296,7 +313,7 @@ def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:
     assert tide("drafts", "use", "1", *where).stdout == "v0001 is served\n"
     assert tide("drafts", "use", "3", *where).stdout == "v0003 is served\n"
     assert tide("drafts", "rollback", *where).stdout == "v0001 is served\n"
-    assert appliance.status()["drafts"]["served"] == 1
+    assert appliance.status()["drafts"].items() >= {"served": 1, "in_use": [1, 3]}.items()
     removed = read("drafts", "gc", "--keep", "1", *where)["removed"]
     assert [row["version"] for row in removed] == ["v0002"]  # v0000 is a parent, v0003 the way back, v0004 the newest
     assert read("drafts", "rollback", *where) == {"version": "v0003", "now": True, "text": "v0003 is served"}
@@ -336,6 +353,7 @@ def test_what_reads_no_tensor_imports_no_torch(tmp_path: Path, state: Path, argu
     code = f"""
 import sys
 from tide_cli.cli import main
+from tide_cli.cli.draft_store import gc
 try:
     main(["drafts", *{arguments!r}, "--state-dir", {str(state)!r}])
 except SystemExit:

@@ -64,14 +64,14 @@ def test_a_foreign_folder_of_the_same_name_is_not_emptied(tmp_path: Path, monkey
     check_settings(scripted_settings(tmp_path, 31_997))
 
 
-def test_after_a_swap_no_more_versions_stay_than_are_to_be_kept(appliance: ScriptedAppliance) -> None:
-    appliance.up("keep_drafts=1")
-    for parent in range(5):
+def test_after_a_swap_and_not_before_no_more_versions_stay_than_are_to_be_kept(appliance: ScriptedAppliance) -> None:
+    for parent in (None, *range(5)):
         publish(appliance.paths.drafts, parent, appliance.folder / "scratch")
+    assert appliance.up("keep_drafts=1")["drafts"]["served"] == 5
     ask(appliance.paths.socket, "POST", "/v1/drafts/use", {"version": 4})
     appliance.until(lambda status: "tidied" in [event["kind"] for event in status["events"]])
     (event,) = read_events(appliance.paths.database, kind="tidied")
-    kept = {"v0000": "served before", "v0003": "parent of the served one", "v0004": "served", "v0005": "newest"}
+    kept = {"v0000": "the first", "v0003": "parent of the served one", "v0004": "served", "v0005": "served before"}
     assert event["data"] == {"removed": [1, 2], "kept": kept, "keep_drafts": 1}
     assert DraftStore(appliance.paths.drafts).versions() == [0, 3, 4, 5]
 

@@ -670,6 +670,18 @@ def test_a_kept_version_that_suits_the_new_traffic_is_served_without_training() 
     assert history.tell(Totals({"tokens": 1500})) == []
 
 
+def test_a_kept_version_that_the_engine_refuses_answers_no_drift() -> None:
+    history = with_a_new_draft()
+    history.tell(Totals({"tokens": 1500}))
+    history.tell(requests(1, 1.8, 60, first=200))
+    assert history.core.versions_in_use() == {1}
+    assert history.tell(requests(1, 1.3, 30, first=300)) == [Tell({"cmd": "choose", "served": 1})]
+    assert history.core.versions_in_use() is None  # any may be the next
+    history.tell(said("pool", version=5, served=1, reason="v0005: gains 0.3"))
+    assert history.core.versions_in_use() == {1, 5}
+    assert history.tell(Swapped(5, 1, "it is gone")) == [Tell({"cmd": "train", "served": 1})]
+
+
 FIGURES = {"version": 0, "candidate_al": 1.45, "served_al": 1.3, "lower_bound": 0.1}
 
 

@@ -44,7 +44,7 @@ def swapped(journal: Journal, version: int, before: int | None, **lengths: float
 
 def test_the_bound_holds_and_what_is_in_use_stays(paths: Paths) -> None:
     DraftStore(paths.drafts).pin(2)
-    told = tidy(paths, 7, spare=[4])
+    told = tidy(paths, 7, lambda: [4])
     assert told is not None
     assert told.data["kept"] == {
         "v0000": "the first",
@@ -58,7 +58,23 @@ def test_the_bound_holds_and_what_is_in_use_stays(paths: Paths) -> None:
     assert DraftStore(paths.drafts).versions() == [0, 2, 4, 8, 9, 10, 11]
     assert told.text.startswith("v0001, v0003, v0005, v0006, v0007 removed (")
     assert told.text.endswith("): 7 versions stay, keep_drafts is 7")
-    assert tidy(paths, 7, spare=[4]) is None
+    assert tidy(paths, 7, lambda: [4]) is None
+
+
+def test_what_is_put_into_service_or_pinned_meanwhile_stays(paths: Paths) -> None:
+    store, asked = DraftStore(paths.drafts), list[int]()
+
+    def in_use() -> list[int] | None:
+        asked.append(len(store.versions()))
+        if len(asked) == 3:  # v0001 is gone
+            store.pin(2)
+        return None if len(store.versions()) == 9 else [5] if len(asked) > 3 else []
+
+    told = tidy(paths, 1, in_use)
+    assert told is not None
+    assert told.data["removed"] == [1, 3, 4]  # then kept versions are tried: none goes
+    assert tidy(paths, 1, lambda: None) is None
+    assert store.versions() == [0, 2, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_what_training_goes_on_from_and_what_can_be_run_again_stays(paths: Paths) -> None:
@@ -122,7 +138,7 @@ def test_a_damaged_served_version_is_told_and_nothing_goes(paths: Paths) -> None
     manifest = paths.drafts / "v0010" / "manifest.json"
     manifest.chmod(0o600)
     manifest.write_text("{")
-    told = tidy(paths, 1)
+    told = tidy(paths, 1, set)
     assert told is not None
     assert told.kind == "tidy_failed"
     assert "nothing was removed" in told.text

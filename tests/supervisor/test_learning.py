@@ -229,6 +229,7 @@ def test_a_version_that_has_passed_and_was_refused_is_tried_again_and_not_for_ev
     for wait in (10, 60):
         assert history.tell(Swapped(2, 1, "no space left")) == []  # nor is a cycle begun from v0001 meanwhile
         assert history.notes[-1].text == f"v0002 not taken: no space left; the next attempt follows in {wait} s"
+        assert history.tell(TrainAsked(8)) == [Answer(8, False, "v0002 waits to be served; try again in a minute")]
         assert history.tell(Tick(), at=history.now + wait - 1) == []
         assert history.tell(Tick(), at=history.now + 1) == [Swap(2, 1)]
     assert history.tell(Swapped(2, 1, "no space left")) == [Tell({"cmd": "train", "served": 1})]

@@ -21,6 +21,7 @@ from tide_cli.supervisor import new_core as under_test
 from tide_cli.supervisor.appliance import check_settings
 from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.journal import Journal, read_events
+from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import (
     TRAINER,
     Answered,
@@ -161,6 +162,25 @@ NEWS = st.one_of(
 )
 
 
+def drift_left(events: list[dict], learning: Learning) -> str | None:
+    """The drift that no cycle has answered: a cycle that its appliance has cut short has not."""
+    left, begun_on, judged = None, None, False
+    for event in events:
+        kind, data = event["kind"], event["data"]
+        if kind == "drift":
+            left = event["text"]
+        elif kind == "swap" and data["pool"]:
+            left = None
+        elif kind == "cycle":
+            goes_on = data["decided_from"]["state"]["cut"] and data["decided_from"]["state"]["early"]
+            left, begun_on, judged = None, left or (begun_on if goes_on else None), False
+        judged |= kind == "gate"
+    trigger = learning.trigger
+    if left is None and ((trigger._running and not judged) or (trigger.state.cut and not learning.paused)):
+        return begun_on
+    return left
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 50), NEWS), max_size=40))
 def test_the_trigger_goes_on_where_the_one_before_has_ended(messages: list[tuple[float, Message]]) -> None:
@@ -187,11 +207,20 @@ def test_the_trigger_goes_on_where_the_one_before_has_ended(messages: list[tuple
         patch.setattr(under_test, "time", clocks)
         patch.setattr(under_test, "read_events", read)
         patch.setattr(under_test, "was_paused", lambda path: learning.paused)
-        again = remembered_trigger(rules, Path()).state
+        trigger = remembered_trigger(rules, Path())
+    again = trigger.state
+    trigger.heard("trainer_error", "", {"event": "error"}, MONOTONIC + 100)  # of whatever else the trainer fails at
+    assert trigger.state == again
     live, moved = learning.trigger.state, MONOTONIC - history.now
     began = live.began + moved if any(event["kind"] == "cycle" for event in events) else MONOTONIC
     rests = None if live.rests_until is None or learning.trigger._running else live.rests_until + moved
-    expected = replace(live, began=again.began, rests_until=again.rests_until, cut=live.cut and learning.paused)
+    expected = replace(
+        live,
+        drift=drift_left(events, learning),
+        began=again.began,
+        rests_until=again.rests_until,
+        cut=live.cut and learning.paused,
+    )
     assert again == expected
     assert again.began == pytest.approx(began)
     assert again.rests_until == pytest.approx(rests)
@@ -220,6 +249,25 @@ def test_a_drift_that_no_cycle_has_answered_is_known_to_the_next_appliance(works
     assert [action.command["cmd"] for action in actions] == ["choose"]  # kept versions first
     (_, cycle) = after.handle(said("pool", version=None, served=0, reason="none passed"), MONOTONIC)[-2:]
     assert cycle.text.startswith("training: acceptance length 1.")
+
+
+@pytest.mark.parametrize("paused_before", [False, True])
+@pytest.mark.parametrize("end", [[], [said("cycle_end", published=None, reason="cancelled")]], ids=["none", "cut"])
+def test_a_drift_whose_cycle_was_cut_short_by_the_end_is_known_to_the_next_appliance(
+    workshop: Workshop, end: list[Message], paused_before: bool
+) -> None:
+    core = up(workshop, 0)
+    record(
+        workshop, core, requests(0, 1.8, 400), requests(0, 1.3, 400, first=1000), Totals({"tokens": 300}, held_out=4)
+    )
+    record(workshop, core, said("pool", version=None, served=0, reason="none passed"))
+    if paused_before:  # the cycle that goes on does so for the same drift
+        record(workshop, core, PauseAsked(1, True), said("cycle_end", published=None, reason="cancelled"))
+        record(workshop, core, PauseAsked(2, False))
+    assert len(read_events(workshop.paths.database, kind="cycle")) == 1 + paused_before
+    record(workshop, core, *end)
+    actions = up(workshop, 0).handle(Totals({"tokens": 450}, held_out=4), MONOTONIC)
+    assert [action.command["cmd"] for action in actions] == ["choose"]
 
 
 # --- a version that has passed the gate

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tide_cli.cli.drafts import Version, drafts_app
 from tide_cli.cli.output import complain, print_json, print_table
 from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
-from tide_cli.errors import TideError
+from tide_cli.errors import NotRunningError, TideError
+from tide_cli.paths import Paths
 from tide_cli.printable import size_words
+from tide_cli.supervisor.control_client import ask
 
 if TYPE_CHECKING:
     from tide_cli.drafts.store import DraftStore
@@ -128,6 +131,17 @@ def _weights(store: DraftStore, version: int) -> str | None:
         return None
 
 
+def _in_use(paths: Paths) -> Collection[int] | None:
+    """Versions that a running appliance serves or is about to; None where it may choose any. TideError where one runs
+    and does not say."""
+    try:
+        # one of an earlier TIDE says nothing
+        in_use: Collection[int] | None = ask(paths.socket, "GET", "/v1/status")["drafts"].get("in_use", ())
+    except NotRunningError:
+        return ()
+    return in_use
+
+
 @drafts_app.command("gc")
 def gc(
     keep: Annotated[int, typer.Option("--keep", min=1, help="Versions to keep.")] = 8,
@@ -138,24 +152,26 @@ def gc(
 ) -> None:
     """Remove old versions.
 
-    Whatever --keep says, these stay: the served version, the one served before it, its parent, pinned ones, the first,
-    the newest, and what training goes on from or `tide train replay` needs. Beyond those the best on each kind of
-    recent traffic come first. A running appliance does the same at each swap, with the setting keep_drafts.
+    Whatever --keep says, these stay: the served version, one about to be, the one served before, its parent, pinned
+    ones, the first, the newest, and what training goes on from or `tide train replay` needs. Beyond those the best on
+    each kind of recent traffic come first. A running appliance does the same after each swap, with the setting
+    keep_drafts.
     """
     from tide_cli.drafts.store import DraftStore, version_name
-    from tide_cli.supervisor.keeping import retention
+    from tide_cli.supervisor.keeping import removals, retention
 
     paths = appliance_paths(state_dir, config)
-    store = DraftStore(paths.drafts)
-    plan = retention(paths, keep)
-    rows: list[dict[str, Any]] = []
-    for version in plan.remove:
-        size = store.size(version)
-        if not dry_run:
-            if version not in retention(paths, keep).remove:
-                continue  # put into service or pinned meanwhile
-            store.remove(version)
-        rows.append({"version": version_name(version), "bytes": size})
+    in_use = _in_use(paths)
+    if in_use is None:
+        why = "the appliance tries kept versions on the new traffic, and may serve any of them"
+        raise TideError("nothing was removed", why=why, remedy="try again in a moment")
+    plan = retention(paths, keep, in_use)
+    if dry_run:
+        store = DraftStore(paths.drafts)
+        going = [(version, store.size(version)) for version in plan.remove]
+    else:
+        going = list(removals(paths, plan, lambda: _in_use(paths)))
+    rows = [{"version": version_name(version), "bytes": size} for version, size in going]
     kept = {version_name(version): plan.keep[version] for version in sorted(plan.keep)}
     if json:
         print_json({"dry_run": dry_run, "removed": rows, "kept": kept})

@@ -295,6 +295,13 @@ class Core:
         """Whether there is a trainer at all."""
         return TRAINER in self.children
 
+    def versions_in_use(self) -> set[int] | None:
+        """Versions of the draft none of which may be removed; None while the trainer tries kept ones, or is about to:
+        any of them may be the next. From any thread."""
+        trainer = self.children.get(TRAINER)
+        tries = trainer is not None and trainer.state is not State.FATAL and self.learning.tries_versions
+        return None if tries else self.learning.serving.in_use
+
     def _ready_engine(self) -> int | None:
         engine = self.children[ENGINE]
         return engine.generation if engine.state is State.READY else None

@@ -23,7 +23,7 @@ from tide_cli.adaptation.trigger import (
 )
 from tide_cli.supervisor.messages import CANCELLED
 
-HEARD = ("cycle", "gate", "published", "cycle_end", "trainer_error", "drift", "pool", "rollback")  # kinds of events
+HEARD = ("cycle", "gate", "published", "cycle_end", "trainer_error", "drift", "swap", "rollback")  # kinds of events
 
 
 class CycleTrigger:
@@ -59,10 +59,16 @@ class CycleTrigger:
                 self._over(now)
             case "drift":
                 self.state = drifted(self.state, text)
-            case "pool" if data.get("taken"):
+            case "swap" if data.get("pool"):  # a kept version that the engine refuses answers nothing
                 self.state = drift_answered(self.state)
             case "rollback":
                 self.state = taken_back(self.state, data["version"])
+
+    def abandon(self) -> bool:
+        """The cycle under way has ended with the appliance that ran it, at a time that nobody knows: it takes no more
+        time, and no later event is about it. Whether there was one."""
+        running, self._running, self._judged = self._running, False, False
+        return running
 
     def _over(self, now: float) -> None:
         self._running = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tide_cli.adaptation.retention import Retention, retain
@@ -14,6 +14,9 @@ from tide_cli.printable import many, size_words
 from tide_cli.supervisor.journal import read_events, read_served
 from tide_cli.supervisor.messages import Told
 from tide_cli.training.record import parent_in_training, versions_to_replay
+
+# versions that are in use just now, none of which may be removed; None: no version may be
+InUse = Callable[[], Collection[int] | None]
 
 _NEWEST = 200  # events of a kind that are asked how well versions did
 
@@ -72,22 +75,35 @@ def retention(paths: Paths, keep: int, spare: Collection[int] = ()) -> Retention
     )
 
 
-def tidy(paths: Paths, keep: int, spare: Collection[int] = ()) -> Told | None:
+def removals(paths: Paths, plan: Retention, in_use: InUse) -> Iterator[tuple[int, int]]:
+    """Remove what the plan says, version by version: each, and its bytes, once it is gone. in_use is asked before each
+    of them; what was put into service or pinned since the plan was made stays. TideError."""
+    store = DraftStore(paths.drafts)
+    for version in plan.remove:
+        used = in_use()
+        if used is None:
+            return
+        if version in {read_served(paths.database), *used, *store.marks().pinned}:
+            continue
+        size = store.size(version)
+        store.remove(version)
+        yield version, size
+
+
+def tidy(paths: Paths, keep: int, in_use: InUse) -> Told | None:
     """Remove what is too much. Returns the event that tells of it, None where nothing was; a failure is an event."""
-    store, removed, size = DraftStore(paths.drafts), [], 0
     try:
-        plan = retention(paths, keep, spare)
-        for version in plan.remove:
-            if version not in retention(paths, keep, spare).remove:
-                continue  # put into service or pinned meanwhile
-            size += store.size(version)
-            store.remove(version)
-            removed.append(version)
+        used = in_use()
+        if used is None:
+            return None
+        plan = retention(paths, keep, used)
+        removed = dict(removals(paths, plan, in_use))
     except TideError as error:
         return Told("tidy_failed", f"old versions of the draft were not removed: {'; '.join(error.lines())}")
     if not removed:
         return None
     names = ", ".join(map(version_name, removed))
     kept = {version_name(version): why for version, why in sorted(plan.keep.items())}
-    text = f"{names} removed ({size_words(size)}): {many(len(kept), 'version')} stay, keep_drafts is {keep}"
-    return Told("tidied", text, {"removed": removed, "kept": kept, "keep_drafts": keep})
+    size_of_all = size_words(sum(removed.values()))
+    text = f"{names} removed ({size_of_all}): {many(len(kept), 'version')} stay, keep_drafts is {keep}"
+    return Told("tidied", text, {"removed": list(removed), "kept": kept, "keep_drafts": keep})

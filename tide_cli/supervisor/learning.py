@@ -77,6 +77,11 @@ class Learning:
         """The monotonic second before which no cycle begins by itself."""
         return self.trigger.state.rests_until
 
+    @property
+    def tries_versions(self) -> bool:
+        """Whether versions that were kept are walked, or are to be as soon as the trainer has time."""
+        return self.doing in (Doing.POOL, Doing.COMPARISON) or (self._pool_due and not self.paused)
+
     def silent_until(self, patience: float) -> float | None:
         """The monotonic second at which a trainer at work was silent for `patience` s; None where it does nothing."""
         return None if self.doing is Doing.NOTHING else self._heard + patience
@@ -156,6 +161,8 @@ class Learning:
             why_not = why_not or "training is paused; `tide train resume` first"
         busy = Doing.CYCLE if self._now_ticket is not None else self.doing
         why_not = why_not or busy.value
+        if self.serving.passed is not None:  # a cycle of now would begin from the version that is to leave
+            why_not = why_not or f"v{self.serving.passed.version:04d} waits to be served; try again in a minute"
         if why_not:
             return [Answer(message.ticket, False, why_not)]
         self._now_ticket = message.ticket
@@ -256,7 +263,8 @@ class Learning:
         taken = False
         if version is not None and self.serving.stays(event.get("served")):
             taken, walked = True, event.get("walked") or []
-            self.serving.wish = Wish(int(version), next((w for w in walked if w.get("version") == version), None))
+            figures = next((w for w in walked if w.get("version") == version), None)
+            self.serving.wish = Wish(int(version), figures, from_pool=True)
         elif version is not None:
             text += TOO_LATE
         return [Note("pool", text, {**event, "taken": taken})]

@@ -18,6 +18,8 @@ from tide_cli.supervisor.lifecycle import Limits, RestartPolicy
 from tide_cli.supervisor.performance import Performance
 from tide_cli.supervisor.specs import Workshop
 
+_NEWEST = 20  # cycles that may have gone on with one that a pause has cut short
+
 
 def new_core(workshop: Workshop) -> Core:
     """Raises TideError where the journal cannot be read."""
@@ -62,6 +64,21 @@ def remembered_trigger(rules: TriggerRules, database: Path) -> CycleTrigger:
         # on the clock of the core, which an earlier appliance has not shared
         then = now - max(0.0, wall - event["time"])
         trigger.heard(event["kind"], event["text"], event["data"], then)
+    ended = not trigger.abandon() or any(event["kind"] == "gate" for event in later)
     # the end of an appliance cuts a cycle short too, and no pause has asked for it to be gone on with
-    trigger.state = replace(trigger.state, cut=trigger.state.cut and was_paused(database))
+    paused = was_paused(database)
+    if trigger.state.drift is None and (not ended or (trigger.state.cut and not paused)):
+        trigger.state = replace(trigger.state, drift=_began_on(database))
+    trigger.state = replace(trigger.state, cut=trigger.state.cut and paused)
     return trigger
+
+
+def _began_on(database: Path) -> str | None:
+    """The drift that the last cycle was to answer, or the one that it has gone on with; None where it was another
+    reason that began it."""
+    for event in reversed(read_events(database, newest=_NEWEST, kind="cycle")):
+        state = event["data"].get("decided_from", {}).get("state", {})
+        if state.get("drift") is not None or not (state.get("cut") and state.get("early")):
+            drift: str | None = state.get("drift")
+            return drift
+    return None

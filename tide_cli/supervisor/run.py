@@ -97,6 +97,8 @@ class Supervisor:
         self._status: dict[str, Any] = {}
         self._stop_signals = 0
         self._watched = 0  # generation of the engine that is looked after
+        self._tidy_due = False  # a swap was confirmed, after which there may be a version too many
+        self._tidying: threading.Thread | None = None
         self._refresh()
 
     # --- orders, from any thread
@@ -185,6 +187,7 @@ class Supervisor:
                     message = Answered(message.generation, self._processes.start_seconds())
                 for action in self.core.handle(message, time.monotonic()):
                     self._carry_out(action)
+                self._tidy()
                 if not (self.core.stopping or self._in_place()):
                     # nobody could reach it any more, and another one may begin in that place
                     self.stop("its state folder was removed, moved or emptied")
@@ -222,11 +225,12 @@ class Supervisor:
                 self._watchers.swap(version, generation)
             case Serve(version):
                 self._write(lambda: self._journal.serve(version))
-                self._tidy()
             case MarkBad(version, reason):
                 self._write(lambda: DraftStore(self._paths.drafts).mark_bad(version, reason))
             case Note():
                 self._note(action)
+                # at a start nothing goes: versions that only a later keep_drafts has made too many can be pinned first
+                self._tidy_due |= action.kind == "swap"
             case Answer(ticket, ok, text):
                 self._tickets.answer(ticket, ok, text)
             case Finish():
@@ -263,14 +267,19 @@ class Supervisor:
             return None
 
     def _tidy(self) -> None:
-        """Keep the number of versions within its bound, on a thread: a version may be a gigabyte."""
-        spare = self.core.learning.serving.in_use
+        """Keep the number of versions within its bound after a swap, on a thread: a version may be a gigabyte."""
+        under_way = self._tidying is not None and self._tidying.is_alive()
+        if not self._tidy_due or under_way or self.core.versions_in_use() is None:
+            return
+        self._tidy_due = False
 
         def work() -> None:
-            if told := tidy(self._paths, self._workshop.settings.keep_drafts, spare):
+            if told := tidy(self._paths, self._workshop.settings.keep_drafts, self.core.versions_in_use):
                 self._queue.put(told)
+            self._tidy_due |= self.core.versions_in_use() is None  # it may have come to a halt
 
-        threading.Thread(target=work, name="tidy", daemon=True).start()
+        self._tidying = threading.Thread(target=work, name="tidy", daemon=True)
+        self._tidying.start()
 
     def _watch_engine(self) -> None:
         """Have the engine looked after while it is up: from here, because every way up or down leads past here."""

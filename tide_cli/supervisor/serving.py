@@ -34,13 +34,15 @@ class Wish:
     """A version that shall be served, and watched against the one before.
 
     gate: the figures by which it has passed against that one; ticket: of the user who has asked for it. doubt: why the
-    one before is taken back; this one is then its predecessor, and not watched.
+    one before is taken back; this one is then its predecessor, and not watched. from_pool: it was kept and suits the
+    traffic since the last drift.
     """
 
     version: int
     gate: Mapping[str, Any] | None = None
     ticket: int | None = None
     doubt: Doubt | None = None
+    from_pool: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class Serving:
         passed, before = self.passed, self.served
         # what the version that leaves had come to, to be compared with
         data = {"version": version, "before": before, "domains": self._performance.domains}
+        data["pool"] = wish is not None and wish.from_pool
         self.served, self.doubt, self.passed, self._uncompared = version, None, None, None
         self._unconfirmed = self._reported = None
         trial = wish is not None and wish.doubt is None

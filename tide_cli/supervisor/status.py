@@ -49,7 +49,7 @@ def make_status(
         }
         for name, child in core.children.items()
     }
-    store = DraftStore(workshop.paths.drafts)
+    store, in_use = DraftStore(workshop.paths.drafts), core.versions_in_use()
     return {
         "version": STATUS_VERSION,
         "state": str(core.state),
@@ -71,7 +71,12 @@ def make_status(
         "speedup": speculation.pop("speedup"),
         "speculation": core.speculation.state,
         "spool": {**learning.totals, "fill": seen.fill} if learning.totals else {},
-        "drafts": {"served": learning.served, "latest": store.latest(), "versions": versions},
+        "drafts": {
+            "served": learning.served,
+            "latest": store.latest(),
+            "in_use": None if in_use is None else sorted(in_use),
+            "versions": versions,
+        },
         "training": {
             "enabled": TRAINER in core.children,
             "paused": learning.paused,
