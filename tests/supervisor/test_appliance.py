@@ -79,7 +79,7 @@ def test_after_a_swap_and_not_before_no_more_versions_stay_than_are_to_be_kept(a
 def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
     status = appliance.up()
     first = {"version": 0, "tokens": 10, "gain": 0.25, "acceptance_length": None, "bad": None}
-    assert status["drafts"] == {"served": 0, "latest": 0, "versions": [first]}
+    assert status["drafts"] == {"served": 0, "latest": 0, "in_use": [0], "versions": [first]}
     assert status["address"] == f"http://127.0.0.1:{appliance.port}/v1"
     assert appliance.paths.state.stat().st_mode & 0o777 == 0o700
     assert appliance.paths.socket.stat().st_mode & 0o777 == 0o600
@@ -114,7 +114,7 @@ def test_serve_capture_train_swap_and_end(appliance: ScriptedAppliance) -> None:
 
     # the next start goes on with the served draft, and does not count the same tokens again
     status = appliance.up()
-    assert status["drafts"] == {"served": 1, "latest": 1, "versions": [first, first | {"version": 1}]}
+    assert status["drafts"] == {"served": 1, "latest": 1, "in_use": [0, 1], "versions": [first, first | {"version": 1}]}
     assert "draft" not in status["children"]
     status = appliance.until(lambda status: status["spool"])
     assert status["training"]["new_tokens"] == 0

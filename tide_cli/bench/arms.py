@@ -116,17 +116,19 @@ def send(
 
     all_may_fail: it may be that none can be; TideError only where the engine does not answer anything else either.
     """
-    answers = asyncio.run(
-        send_all(
-            appliance.url,
-            appliance.model,
-            requests,
-            concurrency=concurrency,
-            arrivals=arrivals,
-            captured=captured,
-            on_answer=on_answer,
+    # uvloop, which others in the process may have set up, swallows a KeyboardInterrupt that comes while it reads
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        answers = runner.run(
+            send_all(
+                appliance.url,
+                appliance.model,
+                requests,
+                concurrency=concurrency,
+                arrivals=arrivals,
+                captured=captured,
+                on_answer=on_answer,
+            )
         )
-    )
     if all(answer.error for answer in answers):
         appliance.watch(_ready)  # an engine that has ended says why
         if all_may_fail:
