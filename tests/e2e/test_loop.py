@@ -102,7 +102,7 @@ def test_a_draft_that_has_caught_up_is_as_good_as_one_that_was_never_left_out(ap
                     return
 
         def requests(over: threading.Event = over) -> None:
-            prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=13), 16)]
+            prompts = [prompt.openai() for prompt in itertools.islice(generate(seed=13), 12)]
             in_parallel(4, [lambda m=m: chat(appliance, m) for m in prompts])
             over.set()
 

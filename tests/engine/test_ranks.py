@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch.multiprocessing
 from test_swap import an_engine, ask, assert_served, begin_to_prepare, fail_half_way, prepare, wait_for_reader
 
 
-def rank(number: int, folder: str, name: str) -> None:
-    """One process: what `name` finds there is written into `folder`."""
+def rank(number: int, folder: str, names: list[str]) -> None:
+    """One process: what each of `names` finds there is written into `folder`."""
     import torch.distributed as dist
     from sglang.srt.runtime_context import get_parallel
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=number, world_size=2)
     group = SimpleNamespace(ranks=[0, 1], cpu_group=dist.group.WORLD)
     with get_parallel().override(tp_rank=number, tp_size=2, tp_group=group):
-        found = globals()[name](number, Path(folder, f"files-{number}"))
+        found = {name: globals()[name](number, Path(folder, f"{name}-{number}")) for name in names}
     Path(folder, str(number)).write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
-def on_both(folder: Path, what) -> list:
-    torch.multiprocessing.spawn(rank, (str(folder), what.__name__), nprocs=2)
-    return [json.loads((folder / name).read_text()) for name in "01"]
+@pytest.fixture(scope="module")
+def on_both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable], list]:
+    """What a function of FOUND_BY_RANKS returned on either rank; all run in one pair of processes, one after another,
+    for most of the time is their imports."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.multiprocessing.spawn(rank, (str(folder), [what.__name__ for what in FOUND_BY_RANKS]), nprocs=2)
+    found = [json.loads((folder / name).read_text()) for name in "01"]
+    return lambda what: [by_name[what.__name__] for by_name in found]
 
 
 def steps_taken(number: int, folder: Path) -> list[int]:
@@ -131,20 +138,23 @@ def several_keys_at_once(number: int, folder: Path) -> list[bool]:
     return answers
 
 
-def test_every_rank_takes_the_first_ones_number(tmp_path: Path) -> None:
-    assert on_both(tmp_path, steps_taken) == [[0, 3, 1]] * 2
+FOUND_BY_RANKS = (steps_taken, drafts_served, drafts_prepared, several_keys_at_once)
 
 
-def test_a_draft_is_served_by_all_ranks_or_by_none(tmp_path: Path) -> None:
-    first, second = on_both(tmp_path, drafts_served)
+def test_every_rank_takes_the_first_ones_number(on_both) -> None:
+    assert on_both(steps_taken) == [[0, 3, 1]] * 2
+
+
+def test_a_draft_is_served_by_all_ranks_or_by_none(on_both) -> None:
+    first, second = on_both(drafts_served)
     assert [words and "another rank" in words for words in first] == [True, True, None]
     assert "model.safetensors" in second[0]
     assert "the device is gone" in second[1]
     assert second[2] is None
 
 
-def test_a_draft_is_prepared_on_all_ranks_or_refused_by_all(tmp_path: Path) -> None:
-    first, second = on_both(tmp_path, drafts_prepared)
+def test_a_draft_is_prepared_on_all_ranks_or_refused_by_all(on_both) -> None:
+    first, second = on_both(drafts_prepared)
     assert [state["prepared"] for state in first] == [state["prepared"] for state in second] == [None, None, 1, None]
     assert "another rank" in first[0]["refusal"]
     assert "model.safetensors" in second[0]["refusal"]
@@ -152,5 +162,5 @@ def test_a_draft_is_prepared_on_all_ranks_or_refused_by_all(tmp_path: Path) -> N
     assert [state["draft_version"] for state in first] == [0, 0, 0, 1]
 
 
-def test_a_request_with_several_keys_is_taken_by_all_ranks_or_by_none(tmp_path: Path) -> None:
-    assert on_both(tmp_path, several_keys_at_once) == [[True, *[False] * 6, True]] * 2
+def test_a_request_with_several_keys_is_taken_by_all_ranks_or_by_none(on_both) -> None:
+    assert on_both(several_keys_at_once) == [[True, *[False] * 6, True]] * 2

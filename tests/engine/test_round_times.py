@@ -75,8 +75,8 @@ def measured(most_steps: int = 3, pauses: bool = False) -> Profile | None:
     for batch, rounds in ((1, 40), (2, 40), (3, 2), (4, 40), (8, 40)):
         for i in range(rounds):
             steps = measurement.next_steps()
-            measurement.add(batch, steps, 1.0 if pauses and i % 11 == 0 else batch * 0.01 + steps * 0.005 + 0.02)
-            measurement.add_part(batch, steps, "verify", 0.01)
+            seconds = 1.0 if pauses and i % 11 == 0 else batch * 0.01 + steps * 0.005 + 0.02
+            measurement.add(batch, steps, seconds, {"verify": 0.01})
     return measurement.result(CONDITIONS, clock=lambda: 12.0)
 
 

@@ -282,3 +282,23 @@ def test_a_round_after_a_prefill_is_not_timed(tmp_path: Path) -> None:
         engine.control.before_prefill([])
     engine.control.clock.measure(0)
     assert engine.control.state()["profile"] is None
+
+
+def test_what_the_parts_of_a_round_took_counts_where_the_round_does(tmp_path: Path) -> None:
+    """Those of rounds that were cut short are left out: their medians would not be of the same rounds."""
+    engine = Engine(tmp_path, 0.5, CHEAP)
+    clock = engine.control.clock
+
+    def verify(seconds: float) -> None:
+        engine.time += seconds
+
+    clock.measure(1)
+    for _ in range(60):
+        for seconds in (0.01, 0.01, 9.0):
+            engine.round()
+            clock.timed("verify", lambda seconds=seconds: verify(seconds))
+        engine.control.before_prefill([])
+    clock.measure(0)
+    rounds = engine.control.state()["profile"]["rounds"]
+    assert {row["verify"] for row in rounds} == {pytest.approx(0.01)}
+    assert all(row["seconds"] == pytest.approx(0.01 + CHEAP[row["steps"]] * 1.1) for row in rounds)

@@ -126,11 +126,11 @@ class Measurement:
         self._rounds += 1
         return self._rounds % (self._most_steps + 1)
 
-    def add(self, batch: int, steps: int, seconds: float) -> None:
+    def add(self, batch: int, steps: int, seconds: float, parts: Mapping[str, float]) -> None:
+        """One round, and what each of PARTS took of it: the medians of both are of the same rounds."""
         self._seconds[batch, steps].append(seconds)
-
-    def add_part(self, batch: int, steps: int, part: str, seconds: float) -> None:
-        self._parts[batch, steps, part].append(seconds)
+        for part, taken in parts.items():
+            self._parts[batch, steps, part].append(taken)
 
     def result(self, conditions: Conditions, clock: Callable[[], float] = time.time) -> Profile | None:
         """Medians of the batch sizes that were seen often enough at every number of steps; None where none was."""

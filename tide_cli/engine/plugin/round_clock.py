@@ -37,6 +37,7 @@ class RoundClock:
         self._folder, self._conditions = folder, conditions
         self._parts = not lag  # with a lag, a call returns before its work is done
         self._latest: deque[tuple[int, int]] = deque(maxlen=lag + 1)  # (batch, steps) of rounds without a break
+        self._taken: dict[str, float] = {}  # by the parts of this round, in seconds
         self._started = 0.0
         self._measurement: Measurement | None = None
         self._lost = False  # the file lacks what was measured last
@@ -56,7 +57,7 @@ class RoundClock:
             batch, steps = self._latest[0]
             seconds = now - self._started
             if self._measurement is not None:
-                self._measurement.add(batch, steps, seconds)
+                self._measurement.add(batch, steps, seconds, self._taken)
             elif self.times is not None and steps <= self.times.most_steps and seconds > 0:
                 self.times.observe(batch, steps, seconds)
         self._started = now
@@ -64,6 +65,7 @@ class RoundClock:
     def begin_round(self, batch: int, steps: int) -> None:
         """At the moment the one before has ended."""
         self._latest.append((batch, steps))
+        self._taken = {}
 
     def interrupt(self) -> None:
         """What follows is not a decode round: the round before has no end that could be timed."""
@@ -82,7 +84,7 @@ class RoundClock:
         begun = self._seconds()
         result = call()
         if self._parts:
-            self._measurement.add_part(*self._latest[-1], part, self._seconds() - begun)
+            self._taken[part] = self._taken.get(part, 0.0) + self._seconds() - begun
         return result
 
     # ------------------------------------------------------------ measuring
