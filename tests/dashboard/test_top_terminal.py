@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 from scripted_process import ROOT, SCRIPTED, ScriptedAppliance
-from terminals import WITHIN, Terminal
+from terminals import HAS_TMUX, WITHIN, Emulator, Terminal, Tmux
 
 from tide_cli.supervisor.control_client import ask
 from tide_cli.supervisor.journal import read_events
@@ -67,6 +67,8 @@ def test_a_session(appliance: ScriptedAppliance, terminal: Open) -> None:
     assert appliance.status()["state"] == "READY"
 
 
+# one kind is enough, and it takes long: nothing here is about the terminal
+@pytest.mark.parametrize("terminal", [Tmux if HAS_TMUX else Emulator], indirect=True, ids=["one"])
 def test_the_engine_and_the_supervisor_go_and_come_back(appliance: ScriptedAppliance, terminal: Open) -> None:
     appliance.up()
     shown = terminal(*top(appliance, "--readonly"))
