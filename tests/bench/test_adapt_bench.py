@@ -509,6 +509,15 @@ def test_guards(
     assert f"{met} of {len(findings)} guards are met." in (tmp_path / "page.html").read_text()
 
 
+def test_a_guard_speaks_of_general_traffic_by_its_name() -> None:
+    adapt = {
+        "domains": {"code": {"at": {"4": {"requests": 8, "errors": 0, "ratio": 1.2}}}},
+        "general": {"at": {"4": {"requests": 8, "errors": 0, "ratio": 0.9}}},
+    }
+    found = judge_adapt([parse_guard("general:ratio>=0.95")], adapt)
+    assert [(one.where, one.met) for one in found] == [("general traffic, 4 at a time", False)]
+
+
 def test_a_failed_request_meets_no_guard() -> None:
     figures = {"rounds": 1, "requests": 8, "errors": 1, "ratio": 1.2}
     adapt = {"domains": {"code": {"at": {"4": figures, "1": figures | {"errors": 0}}}}}
@@ -526,8 +535,9 @@ def test_a_failed_request_meets_no_guard() -> None:
         (["--domains", "code", "--guard", "sql:ratio>=1"], "sql is not measured"),
         (["--domains", "code", "--guard", "general:ratio>=1"], "general is not measured"),
         (["--domains", "code", "--guard", "tide_tok_s>=1.1x"], "is compared under a name of its own"),
-        (["--domains", "code", "--guard", "policy_al>=1"], "there is no figure policy_al"),
-        (["--domains", "code", "--no-plain", "--guard", "tide_to_plain>=1"], "there is no figure tide_to_plain"),
+        (["--domains", "code", "--guard", "policy_al>=1"], "--with-policy measures it"),
+        (["--domains", "code", "--no-plain", "--guard", "tide_to_plain>=1"], "--no-plain leaves it out"),
+        (["--domains", "code", "--guard", "gain>=0.1"], "there is no figure gain"),
         (["--domains", "code,"], "--domains: 'code,' names no domains"),
         (["--domains", "code", "--order", "sql,code"], "--domains and --order name different domains"),
         (["--domains", "../code"], "names no domains"),

@@ -126,9 +126,14 @@ def test_guards_bound_the_ratio_or_the_later_figure() -> None:
     found = judge_differences([parse_guard("tok_s>=0.98x"), parse_guard("static:errors<=0")], differences)
     assert [finding.met for finding in found] == [True, False, True, False, True, True]
     assert found[1].where == "static at concurrency 1"
-    for text in ("nothing>=1x", "tok_s>=1x static", "adapted:tok_s>=1x"):
-        with pytest.raises(UsageError, match="speaks of no figure"):
+    for text, why in (
+        ("nothing>=1x", "it has errors, timeouts, "),
+        ("static:tok_s>=1x plain", "ratio of two modes is static:output_tok_s_ratio"),
+        ("adapted:tok_s>=1x", "it has output_tok_s of plain at concurrency 1, "),
+    ):
+        with pytest.raises(UsageError, match="speaks of no figure") as refused:
             judge_differences([parse_guard(text)], differences)
+        assert why in "\n".join(refused.value.lines())
 
 
 def test_other_conditions_are_told() -> None:

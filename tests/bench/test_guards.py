@@ -27,6 +27,7 @@ def findings(*texts: str, **steps: float) -> list[Finding]:
         ("tok_s >= 1.0x", Guard("tok_s >= 1.0x", "output_tok_s", ">=", 1.0, True)),
         ("b:al>=1.1x a", Guard("b:al>=1.1x a", "acceptance_length", ">=", 1.1, True, "b", "a")),
         ("errors<1", Guard("errors<1", "errors", "<", 1.0, False)),
+        ("error>=-.1", Guard("error>=-.1", "error", ">=", -0.1, False)),
         ("ttft_p95_ms<=.5", Guard("ttft_p95_ms<=.5", "ttft_p95_ms", "<=", 0.5, False)),
     ],
 )
@@ -35,7 +36,8 @@ def test_what_a_guard_says(text: str, guard: Guard) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "tok_s", "tok_s=1", "tok_s>=x", "tok_s>=1y", "tok_s>=-1", "a:b:tok_s>1", "tok_s>=1 static"]
+    "text",
+    ["", "tok_s", "tok_s=1", "tok_s>=x", "tok_s>=1y", "tok_s>=-1x", "tok_s>=--1", "a:b:tok_s>1", "tok_s>=1 static"],
 )
 def test_what_is_no_guard(text: str) -> None:
     with pytest.raises(UsageError, match="is not a guard"):
@@ -49,7 +51,8 @@ def test_what_is_no_guard(text: str) -> None:
         ("adapted:tok_s>=1x", "adapted is not measured"),
         ("tok_s>=1x adapted", "adapted is not measured"),
         ("plain:tok_s>=1x", "compares plain with itself"),
-        ("errors<=1x", "there is no figure errors"),
+        ("errors<=1x", "errors has no ratio"),
+        ("memory<=1.1x", "memory has no ratio"),
         ("al>=1x", "plain decoding has no acceptance_length"),
         ("kv_use_peak<=90", "kv_use_peak is a share from 0 to 1"),
         ("plain:al>=1", "plain decoding has no acceptance_length"),

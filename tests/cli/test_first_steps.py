@@ -96,7 +96,8 @@ def test_gpus_tell_the_room_on_the_disk() -> None:
 @pytest.mark.parametrize(("command", "words"), [("ls", "no versions yet"), ("gc", "nothing to remove")])
 def test_empty_lists_say_so(tmp_path: Path, command: str, words: str) -> None:
     done = tide("drafts", command, "--state-dir", tmp_path)
-    assert (done.returncode, done.stdout.strip()) == (0, words)
+    assert done.returncode == 0
+    assert done.stdout.startswith(words)
 
 
 @pytest.mark.parametrize("followed", [["events", "-f"], ["logs", "-f", "engine"]])

@@ -11,6 +11,9 @@ from tide_cli.bench.guards import Finding, Guard, check_guards, judge
 from tide_cli.bench.shift import GENERAL
 from tide_cli.errors import UsageError
 
+_GENERAL = "general"  # as reports call it, and a guard can: a name with a space is none
+ADAPT_GUARDS = "'ratio>=1.1', 'code:tide_to_plain>=1' or 'errors<=0'"
+
 
 def check_adapt_guards(guards: Sequence[Guard], options: AdaptOptions) -> None:
     """Refuses guards that an experiment with these options cannot answer. UsageError."""
@@ -20,16 +23,22 @@ def check_adapt_guards(guards: Sequence[Guard], options: AdaptOptions) -> None:
                 f"--guard {guard.text!r}: a figure here is compared under a name of its own",
                 remedy="'ratio>=1.1' bounds the last draft over the static one, 'tide_to_plain>=1' over plain decoding",
             )
-    domains = [*dict.fromkeys(options.order), *([GENERAL] if options.general else [])]
+        for figures, option in (
+            (_POLICY_FIGURES, None if options.with_policy else "--with-policy measures it"),
+            (_PLAIN_FIGURES, None if options.plain else "--no-plain leaves it out"),
+        ):
+            if guard.figure in figures and option:
+                raise UsageError(f"--guard {guard.text!r}: {guard.figure} is not measured", why=option)
+    domains = [*dict.fromkeys(options.order), *([_GENERAL] if options.general else [])]
     check_guards(guards, domains, _figures(options), ())
 
 
 def judge_adapt(guards: Sequence[Guard], adapt: Mapping[str, Any]) -> list[Finding]:
     """Every guard at every domain it speaks of and every concurrency there. adapt: of `adapt_figures`."""
-    domains = {**adapt["domains"], GENERAL: adapt.get("general")}
+    domains = [*((name, name, of) for name, of in adapt["domains"].items()), (_GENERAL, GENERAL, adapt.get("general"))]
     cells = [
-        {"mode": name, "where": f"{name}, {concurrency} at a time", **figures}
-        for name, of in domains.items()
+        {"mode": name, "where": f"{words}, {concurrency} at a time", **figures}
+        for name, words, of in domains
         if of
         for concurrency, figures in of["at"].items()
     ]
@@ -58,3 +67,7 @@ def _figures(options: AdaptOptions) -> list[str]:
     if options.plain:
         found += [f"{PLAIN}_tok_s", *(f"{name}_to_plain" for name in drafts)]
     return found
+
+
+_POLICY_FIGURES = [f"{POLICY}_{what}" for what in ("al", "tok_s", "ratio", "to_tide", "to_plain")]
+_PLAIN_FIGURES = [f"{PLAIN}_tok_s", *(f"{name}_to_plain" for name in (STATIC, TIDE, POLICY))]

@@ -88,18 +88,33 @@ def judge_differences(guards: Sequence[Guard], differences: Sequence[Difference]
     """Every guard at every figure of its name. UsageError for one that meets none."""
     found = []
     for guard in guards:
-        own = [one for one in differences if one.figure in guard.names and _speaks_of(guard, one)]
+        named = [one for one in differences if one.figure in guard.names]
+        own = [one for one in named if _speaks_of(guard, one)]
         if not own or guard.to is not None:
-            raise UsageError(
-                f"--guard {guard.text!r} speaks of no figure of the first report",
-                why=f"it has {', '.join(dict.fromkeys(one.figure for one in differences))}",
-            )
+            raise _unspoken(guard, named, differences)
         for one in own:
             allowed = any(other.allows(one.failed) for other in guards if _speaks_of(other, one))
             failed = f"{one.failed:g} requests failed" if one.failed and not allowed else ""
             value = _multiple(guard, one) if guard.ratio else one.after
             found.append(finding(guard, one.where or "the report", value, failed))
     return found
+
+
+def _unspoken(guard: Guard, named: Sequence[Difference], differences: Sequence[Difference]) -> UsageError:
+    """Why it speaks of nothing. named: the differences of its figure, anywhere."""
+    refused = f"--guard {guard.text!r} speaks of no figure of the first report"
+    if guard.to is not None:
+        ratio = f"{guard.mode or 'MODE'}:{guard.figure}_ratio"
+        return UsageError(refused, why=f"the ratio of two modes is {ratio}", remedy=f"'{ratio}>=0.98x' bounds B / A")
+    if named:
+        places = dict.fromkeys(one.where or "the report" for one in named)
+        return UsageError(refused, why=f"it has {guard.figure} of {', '.join(places)}")
+    return UsageError(refused, why=f"it has {', '.join(dict.fromkeys(one.figure for one in differences))}")
+
+
+def unfinished(report: Mapping[str, Any]) -> bool:
+    """Whether its measurement was not over when it was written."""
+    return any(isinstance(part, dict) and part.get("finished") is False for part in report.values())
 
 
 def _multiple(guard: Guard, one: Difference) -> float | None:

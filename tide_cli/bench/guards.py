@@ -20,6 +20,7 @@ _SHORT = {
 }
 _SHARES = ("kv_use_peak", "acceptance_rate")
 _FAILURES = ("errors", "timeouts")  # figures that say themselves what failed
+MATRIX_GUARDS = "'itl_p95<=1.05x', 'adapted:tok_s>=1.1x static' or 'errors<=0'"
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -27,7 +28,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 _GUARD = re.compile(
-    r"(?:(?P<mode>[\w.+-]+)\s*:)?\s*(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>\d+(?:\.\d*)?|\.\d+)"
+    r"(?:(?P<mode>[\w.+-]+)\s*:)?\s*(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>-?(?:\d+(?:\.\d*)?|\.\d+))"
     r"\s*(?P<ratio>x(?:\s*(?P<to>\w+))?)?"
 )
 
@@ -83,14 +84,11 @@ class Finding:
         return f"{self.guard} is {verdict} by {self.where}: {value}" + (f", and {self.failed}" if self.failed else "")
 
 
-def parse_guard(text: str) -> Guard:
-    """Raises UsageError."""
+def parse_guard(text: str, such_as: str = MATRIX_GUARDS) -> Guard:
+    """such_as: good ones, for the remedy. Raises UsageError; a multiple cannot be negative."""
     match = _GUARD.fullmatch(text.strip())
-    if not match:
-        raise UsageError(
-            f"--guard {text!r} is not a guard",
-            remedy="write for example 'itl_p95<=1.05x', 'adapted:tok_s>=1.1x static' or 'errors<=0'",
-        )
+    if not match or (match["ratio"] and match["bound"].startswith("-")):
+        raise UsageError(f"--guard {text!r} is not a guard", remedy=f"write for example {such_as}")
     figure = _SHORT.get(match["figure"], match["figure"])
     return Guard(text, figure, match["sign"], float(match["bound"]), bool(match["ratio"]), match["mode"], match["to"])
 
@@ -106,6 +104,8 @@ def check_guards(
         for mode in (guard.mode, guard.to):
             if mode not in (None, "best") and mode not in modes:
                 raise UsageError(f"--guard {guard.text!r}: {mode} is not measured", why=f"only {', '.join(modes)} are")
+        if guard.ratio and guard.figure in figures and guard.figure not in known:
+            raise UsageError(f"--guard {guard.text!r}: {guard.figure} has no ratio", remedy="bound it without an x")
         if guard.figure not in known:
             raise UsageError(
                 f"--guard {guard.text!r}: there is no figure {guard.figure}",

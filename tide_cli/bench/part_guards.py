@@ -49,6 +49,13 @@ _BY_SIZE = {
         *("spool_cpu_s_per_gib", "core_share", "tokens_s", "call_ms_p50", "call_ms_p99", "call_ms_max"),
     ),
 }
+SUCH_AS = {  # guards of each part, for a remedy
+    "capture": "'throughput_ratio>=0.99' or 'on:itl_p95_ms<=80'",
+    "swap": "'added_gap_ms<=100' or 'errors<=0'",
+    "train": "'ratio>=1' or 'tide:acceptance_length>=1.5'",
+    "profile": "'mean_error<=0.09' or '4:measured>=1.1'",
+    "spool": "'ingest_to_memcpy>=0.5' or '576:ingest_mb_s>=500'",
+}
 _PLACES = {"capture": "capture {}", "profile": "{} at a time", "spool": "hidden size {}"}
 
 Known = Mapping[str, Sequence[str]]  # place, which is what stands before a guard's colon -> its figures
@@ -61,9 +68,10 @@ def known_figures(name: str, *, sizes: Iterable[int] = (), lengths: bool = True)
     return {place: [figure for figure in figures if figure not in without] for place, figures in known.items()}
 
 
-def part_guards(texts: Iterable[str], known: Known) -> list[Guard]:
-    """Raises UsageError for what is no guard, or one that a measurement with these figures cannot answer."""
-    guards = [parse_guard(text) for text in texts]
+def part_guards(texts: Iterable[str], known: Known, such_as: str = "'errors<=0'") -> list[Guard]:
+    """such_as: good ones, see SUCH_AS. Raises UsageError for what is no guard, or one that a measurement with these
+    figures cannot answer."""
+    guards = [parse_guard(text, such_as) for text in texts]
     for guard in guards:
         if guard.ratio:
             raise UsageError(

@@ -43,7 +43,11 @@ def read_requests(
         if domains:
             absent = sorted(set(domains) - {name for name, _ in found})
             if absent:
-                raise UsageError(f"{path} has no prompt of the domain {', '.join(absent)}")
+                raise UsageError(
+                    f"{path} has no prompt of the domain {', '.join(absent)}",
+                    why="in a file it stands in each line, as `domain`",
+                    remedy="leave out --domains, or name a folder with DOMAIN.jsonl",
+                )
             found = [(name, prompt) for domain in domains for name, prompt in found if name == domain]
     return [_request(name, prompt, max_tokens, temperature) for name, prompt in dict.fromkeys(found)]
 

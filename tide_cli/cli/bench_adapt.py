@@ -109,7 +109,7 @@ def adapt(
     from dataclasses import asdict
 
     from tide_cli.bench.adapt import run_adapt
-    from tide_cli.bench.adapt_guards import check_adapt_guards, failures, judge_adapt
+    from tide_cli.bench.adapt_guards import ADAPT_GUARDS, check_adapt_guards, failures, judge_adapt
     from tide_cli.bench.adapt_options import AdaptOptions
     from tide_cli.bench.engines import with_defaults
     from tide_cli.bench.guards import parse_guard
@@ -117,7 +117,7 @@ def adapt(
     from tide_cli.bench.report import busy_warning, take_environment
     from tide_cli.bench.requests import SLOWEST
 
-    guards = [parse_guard(text) for text in guard or ()]
+    guards = [parse_guard(text, ADAPT_GUARDS) for text in guard or ()]
     if html is not None:
         check_page(html)
     named, ordered = _names("--domains", domains), _names("--order", order)

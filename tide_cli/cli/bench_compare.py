@@ -30,11 +30,11 @@ def compare(
     """
     from dataclasses import asdict
 
-    from tide_cli.bench.compare import compare, judge_differences, read_report
+    from tide_cli.bench.compare import compare, judge_differences, read_report, unfinished
     from tide_cli.bench.conditions import changed_conditions
     from tide_cli.bench.guards import parse_guard
 
-    guards = [parse_guard(text) for text in guard or ()]
+    guards = [parse_guard(text, "'tok_s>=0.98x', 'code:tide_al>=1.2' or 'errors<=0'") for text in guard or ()]
     reports = [read_report(path) for path in (before, after)]
     differences = compare(*reports)
     if all(one.after is None for one in differences):
@@ -43,6 +43,9 @@ def compare(
     changed = changed_conditions(*reports)
     if changed:
         complain(["not the same conditions:", *changed])
+    for path, report in zip((before, after), reports, strict=True):
+        if unfinished(report):
+            complain([f"the measurement of {path} was not over yet"])
     lacking = sum(one.after is None for one in differences)
     if lacking:
         complain([f"{after} lacks {many(lacking, 'figure')} that {before} has"])

@@ -135,16 +135,18 @@ def matrix(
         path = results or settings.paths.cache / "bench" / name
         head = {"plan": plan.to_json(), "environment": environment}
         kept = Results.begin(path, "matrix", head if results else head | {"temporary": str(path)})
-        warning = busy_warning(environment)
+        warnings = [busy] if (busy := busy_warning(environment)) else []
         if is_locked(settings.paths.lock):
-            warning = f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"
+            warnings = [f"an appliance runs on {settings.paths.state}: what it does meanwhile is measured, too"]
+        if modes is None and "adapted" not in plan.modes:
+            warnings.append(f"{settings.paths.drafts} holds no adapted draft: {' and '.join(plan.modes)} are measured")
     else:
         _check_alone(context)
-        warning = None
+        warnings = []
         kept, plan = resume_matrix(resume)
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     with kept:
-        _measure(plan, requests_of(plan), kept, config, warning, temporary=results is None and resume is None)
+        _measure(plan, requests_of(plan), kept, config, warnings, temporary=results is None and resume is None)
         report = _report(plan, kept, guards)
         _show(report, kept, json)
         if html is not None:
@@ -175,15 +177,15 @@ def _measure(
     requests: Sequence[Request],
     kept: Results,
     config: Path | None,
-    warning: str | None,
+    warnings: Sequence[str],
     *,
     temporary: bool,
 ) -> None:
-    """warning: said before the first engine is started. temporary: whether this command made the file of results for
+    """warnings: said before the first engine is started. temporary: whether this command made the file of results for
     itself; another one stays even when it is empty."""
     from tide_cli.bench.matrix_run import run_matrix
 
-    unsaid = [warning] if warning else []
+    unsaid = [*warnings]
 
     def say(line: str) -> None:
         for told in (*unsaid, line):

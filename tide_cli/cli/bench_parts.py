@@ -52,10 +52,10 @@ class Part:
     def asked(cls, name: str, guard: list[str] | None, html: Path | None, json: bool, **known: Any) -> Part:
         """known: see `known_figures`. UsageError for a guard that nothing can answer, or a page that cannot be."""
         from tide_cli.bench.page import check_page
-        from tide_cli.bench.part_guards import known_figures, part_guards
+        from tide_cli.bench.part_guards import SUCH_AS, known_figures, part_guards
 
         figures = known_figures(name, **known)
-        guards = part_guards(guard or (), figures)
+        guards = part_guards(guard or (), figures, SUCH_AS[name])
         if html is not None:
             check_page(html)
         return cls(name, guards, figures, html, json)

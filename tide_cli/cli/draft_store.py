@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +11,8 @@ import typer
 
 from tide_cli.cli.drafts import Version, drafts_app
 from tide_cli.cli.output import complain, print_json, print_table
-from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument
-from tide_cli.errors import NotRunningError, TideError
+from tide_cli.cli.where import Config, Json, StateDir, appliance_paths, outside, path_argument, settings_for
+from tide_cli.errors import NotRunningError, TideError, UsageError
 from tide_cli.paths import Paths
 from tide_cli.printable import size_words
 from tide_cli.supervisor.control_client import ask
@@ -78,12 +79,14 @@ def import_(
     from tide_cli.drafts.store import DraftStore, version_name
     from tide_cli.supervisor.journal import read_served
 
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not imported", why="there is no such folder", remedy=_IMPORT_REMEDY)
     paths = appliance_paths(state_dir, config)
     store = DraftStore(paths.drafts)
     newest = store.latest()
     if newest is None:
         why = "the store is empty, so nothing says which target it is for"
-        remedy = "`tide up --draft DIR` starts an appliance with it"
+        remedy = f"`tide up --draft {shlex.quote(str(folder))}` starts an appliance with it"
         raise TideError(f"{folder} is not imported", why=why, remedy=remedy)
     from tide_cli.drafts.checks import publish_foreign
     from tide_cli.drafts.make import why_not_in_place
@@ -144,7 +147,10 @@ def _in_use(paths: Paths) -> Collection[int] | None:
 
 @drafts_app.command("gc")
 def gc(
-    keep: Annotated[int, typer.Option("--keep", min=1, help="Versions to keep.")] = 8,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, help="Versions to keep.", show_default="the setting keep_drafts"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     state_dir: StateDir = None,
     config: Config = None,
@@ -165,6 +171,8 @@ def gc(
     if in_use is None:
         why = "the appliance tries kept versions on the new traffic, and may serve any of them"
         raise TideError("nothing was removed", why=why, remedy="try again in a moment")
+    if keep is None:
+        keep = settings_for(state_dir, config).keep_drafts
     plan = retention(paths, keep, in_use)
     if dry_run:
         store = DraftStore(paths.drafts)

@@ -60,7 +60,7 @@ def ls(state_dir: StateDir = None, config: Config = None, json: Json = False) ->
         print_json(rows)
         return
     if not rows:
-        print("no versions yet")
+        print(f"no versions yet in {store.root}")
         return
     print_table(
         ("version", "state", "parent", "tokens", "gain", "created", "error"),
