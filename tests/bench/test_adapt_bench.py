@@ -28,6 +28,13 @@ from tide_cli.bench.requests import Request
 from tide_cli.cli import main
 from tide_cli.errors import TideError, UsageError
 
+PASS = json.dumps(
+    {
+        **{"kind": "pass", "phase": 0, "piece": 0, "arm": "tide", "begun": 1.0, "seconds": 1.0, "requests": 2},
+        **{"errors": 0, "tokens": 16, "verify_steps": 8, "draft": 1, "training": False, "texts": ["a", "b"]},
+    }
+)
+
 
 class Arm:
     """Answers with 8 tokens in 8 / (1 + served version) steps; a captured request of TIDE's makes it one better."""
@@ -222,7 +229,10 @@ def test_a_further_arm_goes_by_the_policy(options: AdaptOptions, tmp_path: Path,
     assert ("copy", "tide", "policy") in world.journal
     assert world.own["policy"] == OWN_SETTINGS["policy"] | {"speculation": "auto"}
     traffic = {arm: [e[1] for e in world.sent()[1:] if e[0] == arm and e[2]] for arm in ("tide", "policy")}
-    assert traffic["policy"] == traffic["tide"]
+    pieces = len(traffic["tide"])
+    assert traffic["policy"][:pieces] == traffic["tide"]
+    # the policy sees what is accepted in the end, too
+    assert traffic["policy"][pieces:] == [e[1] for e in world.sent() if e[0] == "plain"]
     assert adapt["final"] == {"tide": 3, "policy": 4}
     used = {entry[1:] for entry in world.journal if entry[0] == "use"}
     assert used == {(2, "tide"), (3, "tide"), (4, "policy")}  # each arm's drafts are its own
@@ -381,7 +391,11 @@ def test_a_domain_that_cannot_be_answered_stops_nothing(options: AdaptOptions, t
     assert "tide_tok_s" not in adapt["domains"]["sql"]
     assert adapt["reasons"] == ["refused"]
     assert "20 requests failed (refused);" in "\n".join(reading(adapt))
-    assert failures(adapt) == ["sql, 4 at a time, has no round without failed requests: refused"]
+    assert failures(adapt) == [
+        "none of 4 requests of the phase sql by static was answered: refused",
+        "none of 4 requests of the phase sql by tide was answered: refused",
+        "sql, 4 at a time, has no round without failed requests: refused",
+    ]
     world.refused = ""
     assert failures(run_adapt(options, tmp_path / "good", {}, Progress())["adapt"]) == []
 
@@ -395,7 +409,7 @@ def test_an_experiment_without_an_answer_fails(
     with pytest.raises(SystemExit) as end:
         main(["bench", "adapt", "--workload", str(options.workload), *few, "--html", str(page), "--json"])
     printed = capsys.readouterr()
-    (failed,) = json.loads(printed.out)["adapt"]["failures"]
+    *_, failed = json.loads(printed.out)["adapt"]["failures"]
     assert end.value.code == 1
     assert failed == "code, 4 at a time, has no round without failed requests: refused"
     assert f"tide: {failed}" in printed.err
@@ -414,9 +428,19 @@ def test_half_a_character_is_an_answer_like_another(options: AdaptOptions, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("line", "wrong"), [(0, '{"bench": "adapt"}'), (1, '{"kind": "pass", "phase": 0}'), (1, '{"piece": 1}')]
+    ("line", "wrong"),
+    [
+        (0, '{"bench": "adapt"}'),
+        (1, '{"kind": "pass", "phase": 0}'),
+        (1, '{"piece": 1}'),
+        (1, '{"kind": "general_pass", "requests": 4}'),
+        (2, '{"kind": "static"}'),
+        (3, PASS.replace('"phase": 0', '"phase": 99')),
+        (3, PASS.replace('["a", "b"]', '["a"]')),
+        (11, '{"kind": "final", "versions": {}}'),
+    ],
 )
-def test_damaged_results_are_refused(
+def test_damaged_results_are_refused(  # line 2 is the static draft, 3 to 10 are passes
     line: int, wrong: str, options: AdaptOptions, tmp_path: Path, world: World
 ) -> None:
     run_adapt(options, tmp_path / "run", {}, Progress())
@@ -454,7 +478,8 @@ def test_the_clock_stands_still_while_it_is_interrupted(
 
 def test_events_of_the_arm_that_learns_are_in_the_report(options: AdaptOptions, tmp_path: Path, world: World) -> None:
     folder = tmp_path / "run" / "tide"
-    folder.mkdir(parents=True)
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    folder.mkdir()
     with sqlite3.connect(folder / "tide.db") as database:
         database.execute("create table events (id integer primary key, time, kind, text, data)")
         database.execute("insert into events (time, kind, text, data) values (1e12, 'swap', 'v0009 is served', '{}')")
@@ -477,6 +502,51 @@ def test_two_at_once_are_not_let_into_one_folder(options: AdaptOptions, tmp_path
             run_adapt(options, tmp_path / "run", {}, Progress())
     assert len(refused) == 1
     assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["finished"]
+
+
+@pytest.mark.parametrize("name", ["static", "tide", "policy.half"])
+def test_what_a_user_has_in_the_folder_stays(options: AdaptOptions, tmp_path: Path, world: World, name: str) -> None:
+    mine = tmp_path / "run" / name / "mine.html"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=f"holds {name} already"):
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [mine]
+    assert world.journal == []
+
+
+def test_a_run_that_was_killed_before_its_first_line_begins_anew(
+    options: AdaptOptions, tmp_path: Path, world: World
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.jsonl").touch()
+    assert run_adapt(options, tmp_path / "run", {}, Progress())["adapt"]["finished"]
+
+
+def test_another_machine_on_the_way_is_told(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    world.answers_left = 9
+    with pytest.raises(KeyboardInterrupt):
+        run_adapt(options, tmp_path / "run", {"cpu": "old"}, Progress())
+    world.answers_left, told = 10**9, Told()
+    for _ in range(2):  # what is finished does not change any more
+        report = run_adapt(options, tmp_path / "run", {"cpu": "new"}, told)
+        assert report["environment"]["cpu"] == "old"
+        assert report["adapt"]["changed_conditions"] == ["processor: old before, new after"]
+    assert told.lines[0] == "begun under other conditions: processor: old before, new after"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"order": ("mixed",), "mixed": 4}, "can be called 'mixed'"),
+        ({"order": ("general traffic",)}, "can be called 'general traffic'"),
+        ({"order": ("general",)}, "can be called 'general'"),
+        ({"general": ("chat", "chat")}, "names a domain twice"),
+    ],
+)
+def test_names_that_a_report_could_not_tell_apart(options: AdaptOptions, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Script.of(AdaptOptions(**{**vars(options), **more}))
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stub_engine import StubEngine
 
-from tide_cli.bench.adapt_traffic import along, cut
+from tide_cli.bench.adapt_figures import Pass, acceptance_length
+from tide_cli.bench.adapt_traffic import along, cut, sums
 from tide_cli.bench.arms import send
+from tide_cli.bench.client import Answer
 from tide_cli.bench.replay import Arrival
 from tide_cli.bench.requests import Request
 from tide_cli.bench.shift import Phase
 from tide_cli.errors import UsageError
+
+
+def test_an_answer_without_a_verify_step_is_no_part_of_an_acceptance_length() -> None:
+    """One token comes of the prompt alone."""
+
+    def answer(tokens: int, steps: int | None) -> Answer:
+        return Answer(Request(({"content": "x"},), 8), 0.0, 1.0, 2.0, (1.0,) * tokens, 4, tokens, steps, "text", None)
+
+    found = sums([answer(40, 20), answer(40, 20), *[answer(1, 0)] * 6])
+    made = Pass(phase=0, piece=0, arm="tide", begun=0.0, draft=1, training=False, **found)
+    assert made.tokens == 86
+    assert acceptance_length([made]) == 2.0
+    plain = Pass(phase=0, piece=0, arm="plain", begun=0.0, draft=1, training=False, **sums([answer(40, None)]))
+    assert acceptance_length([plain]) is None
+
 
 sizes = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 loads = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,12 @@ def test_what_is_no_report(content: str, tmp_path: Path) -> None:
         read_report(tmp_path / "a.json")
     with pytest.raises(UsageError, match="cannot read"):
         read_report(tmp_path / "absent.json")
+
+
+def test_a_pipe_to_which_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_report(tmp_path / "report.json")
 
 
 @pytest.mark.parametrize("value", ["9" * 400, "NaN", "1e400", "[" * 100_000])

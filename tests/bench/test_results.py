@@ -46,6 +46,15 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
     assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 3}]
 
 
+def test_line_ends_of_another_system_lose_nothing(tmp_path: Path) -> None:
+    with Results.begin(tmp_path / "r.jsonl", "matrix", {}) as begun:
+        begun.add({"a": 1})
+        begun.add({"a": 2})
+    begun.path.write_bytes(begun.path.read_bytes().replace(b"\n", b"\r\n"))
+    for _ in range(2):
+        assert Results.resume(begun.path, "matrix").parts == [{"a": 1}, {"a": 2}]
+
+
 def test_figures_that_are_no_numbers_can_be_gone_on_with(tmp_path: Path) -> None:
     with Results.begin(tmp_path / "r.jsonl", "matrix", {}) as begun:
         begun.add({"a": float("nan")})

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tide_cli.bench.adapt_clock import Session
-from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass
+from tide_cli.bench.adapt_figures import OWN, PLAIN, POLICY, STATIC, TIDE, Measured, Pass, acceptance_length
 from tide_cli.bench.adapt_kept import ANOTHER, open_results, write_report
 from tide_cli.bench.adapt_options import ALL_STAY, OWN_SETTINGS, AdaptOptions, Script
 from tide_cli.bench.adapt_report import adapt_figures
 from tide_cli.bench.adapt_traffic import Piece, digests, sums, told
 from tide_cli.bench.arms import Arms, pause, send, settle, short_cycles, warm_up
 from tide_cli.bench.client import Answer
+from tide_cli.bench.conditions import changed_machine
 from tide_cli.bench.engines import Appliance, room_for, state_folder
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
@@ -67,20 +68,45 @@ class _Adapt:
         self._arms = Arms(folder, short_cycles(**common), interrupts)
         # without those that OWN_SETTINGS settles for every arm that learns
         self._settings = {name: value for name, value in self._arms.effective().items() if name not in ALL_STAY}
-        self._results = open_results(folder, options, self._settings, self._script.digest())
+        self._results = open_results(folder, options, self._settings, self._script.digest(), environment)
         try:
             self._passes = [checked(Pass, entry) for entry in self._of("pass")]
+            self._check_places()
             done = [checked(Measured, entry).requests for entry in self._of("measured")]
             done += [int(entry["requests"]) for entry in self._of("general_pass")]
             for entry in self._of("session"):
                 checked(Session, entry)
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{folder} cannot be gone on with", why=reason(error), remedy=ANOTHER) from None
+        self._begun_under = self._results.head.get("environment", environment)
         self._done = sum(done) + sum(one.requests for one in self._passes)
         self._total = self._script.requests(options)
 
+    def _check_places(self) -> None:
+        """ValueError, KeyError or TypeError for kept records that are not of this script."""
+        known = {
+            (phase, piece, arm)
+            for phase in range(len(self._script.phases))
+            for piece in range(len(self._script.pieces(phase, self._options)))
+            for arm in self._options.arms
+        }
+        for one in self._passes:
+            if (one.phase, one.piece, one.arm) not in known or len(one.texts) not in (0, one.requests):
+                raise ValueError(f"piece {one.piece} of phase {one.phase} is not what it should be")
+        for entry in self._of("general_pass"):
+            int(entry["piece"])
+        for entry in self._of("static"):
+            int(entry["version"])
+        for entry in self._of("final"):
+            for arm in {TIDE, *[POLICY] * self._options.with_policy}:
+                int(entry["versions"][arm])
+
     def run(self) -> dict[str, Any]:
         with self._results:
+            if changed := changed_machine(self._begun_under, self._environment):
+                self._progress.say(f"begun under other conditions: {'; '.join(changed)}")
+                if not self._of("finished"):
+                    self._add("machine", changed=changed)
             self._train_static()
             self._shift()
             self._measure()
@@ -212,10 +238,12 @@ class _Adapt:
                 # what is cached holds the draft states of the version before, and would spare the prefill
                 arm.flush_cache()
                 piece = Piece(tuple(self._script.measured[name]), concurrency)
-                counts = sums(self._send(arm, piece, captured=False))
+                # the policy goes by what is accepted, of which TIDE's own requests say nothing
+                counts = sums(self._send(arm, piece, captured=contestant == POLICY))
                 made = Measured(name, concurrency, number, contestant, version, **counts)
                 self._add("measured", **asdict(made))
-                drafts = f"acceptance length {made.tokens / made.verify_steps:.2f}, " if made.verify_steps else ""
+                length = acceptance_length([made])
+                drafts = f"acceptance length {length:.2f}, " if length is not None else ""
                 rate = made.tokens / (made.seconds or 1)
                 self._progress.say(f"  {name}, {concurrency} at a time, {contestant}: {drafts}{rate:.1f} tok/s")
                 self._write_report()
@@ -269,7 +297,7 @@ class _Adapt:
 
     def _report(self) -> dict[str, Any]:
         options = self._options
-        kinds = ("general_pass", "static", "pass", "session", "final", "measured", "finished")
+        kinds = ("general_pass", "static", "pass", "session", "machine", "final", "measured", "finished")
         asked = {"prompts_sha256": self._script.digest(), "settings": self._settings}
         figures = adapt_figures(
             options.to_json() | asked,
@@ -278,7 +306,7 @@ class _Adapt:
             {kind: self._of(kind) for kind in kinds},
             read_events(self._arms.settings(TIDE).paths.database),
         )
-        return make_report(self._environment, adapt=figures)
+        return make_report(self._begun_under, adapt=figures)
 
     def _write_report(self) -> None:
         """What there is so far, beside the records."""

@@ -19,6 +19,7 @@ class Pass:
     begun: unix seconds; seconds: wall time; requests: answered; tokens: completion tokens; verify_steps: of the target;
     draft: the version served at its end; training: whether a cycle was running then; texts: a digest of each answer;
     concurrency: requests at a time, None where they were sent at moments of their own; reasons: why requests failed.
+    verified_tokens: those of answers with a verify step, None in records that are older.
     """
 
     phase: int
@@ -35,6 +36,7 @@ class Pass:
     texts: tuple[str, ...] = ()
     concurrency: int | None = None
     reasons: tuple[str, ...] = ()
+    verified_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class Measured:
     tokens: int
     verify_steps: int
     reasons: tuple[str, ...] = ()
+    verified_tokens: int | None = None
 
 
 def acceptance_length(passes: Sequence[Pass | Measured]) -> float | None:
-    """Completion tokens / verify steps, each summed; None without a verify step."""
+    """Completion tokens / verify steps, each summed over answers with a verify step; None without one."""
     steps = sum(one.verify_steps for one in passes)
-    return sum(one.tokens for one in passes) / steps if steps else None
+    tokens = sum(one.tokens if one.verified_tokens is None else one.verified_tokens for one in passes)
+    return tokens / steps if steps else None
 
 
 def output_rate(passes: Sequence[Pass | Measured]) -> float | None:

@@ -46,10 +46,21 @@ def judge_adapt(guards: Sequence[Guard], adapt: Mapping[str, Any]) -> list[Findi
 
 
 def failures(adapt: Mapping[str, Any]) -> list[str]:
-    """Why an experiment failed whatever its figures are, in sentences: where there is nothing to compare."""
+    """Why an experiment failed whatever its figures are, in sentences: where there is nothing to compare, and where no
+    request of the traffic was answered."""
     domains = {**adapt["domains"], GENERAL: adapt.get("general")}
     why = f": {'; '.join(adapt['reasons'])}" if adapt.get("reasons") else ""
-    return [
+    traffic = [("general traffic", adapt["static"])] + [
+        (f"the phase {phase['name']} by {arm}", counts)
+        for phase in adapt["phases"]
+        for arm, counts in phase["arms"].items()
+    ]
+    unanswered = [
+        f"none of {counts['requests']} requests of {of} was answered{why}"
+        for of, counts in traffic
+        if counts.get("requests") and counts["requests"] == counts["errors"]
+    ]
+    return unanswered + [
         f"{name}, {concurrency} at a time, has no round without failed requests{why}"
         for name, of in domains.items()
         if of

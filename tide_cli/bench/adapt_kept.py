@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.adapt_options import AdaptOptions
+from tide_cli.bench.adapt_options import OWN_SETTINGS, AdaptOptions
+from tide_cli.bench.arms import half_copied
 from tide_cli.bench.results import Results
 from tide_cli.errors import TideError, UsageError, reason
 
@@ -16,16 +17,21 @@ RESULTS_FILE, REPORT_FILE = "results.jsonl", "report.json"
 ANOTHER = "name another folder"
 
 
-def open_results(folder: Path, options: AdaptOptions, settings: Mapping[str, Any], script: str) -> Results:
+def open_results(
+    folder: Path, options: AdaptOptions, settings: Mapping[str, Any], script: str, environment: Mapping[str, Any]
+) -> Results:
     """Those of an interrupted run of the same kind, else new ones. UsageError where other ones are there.
 
-    settings: of every arm, in force now; script: digest of the requests. A run that is older than these two has neither
-    and is taken as it is.
+    settings: of every arm, in force now; script: digest of the requests; environment: see `take_environment`. A run
+    that is older than these has none of them and is taken as it is.
     """
     path = folder / RESULTS_FILE
+    if path.is_file() and not path.stat().st_size:
+        path.unlink()  # killed before its first line
     if not path.exists():
+        _check_new(folder)
         head = {"options": options.to_json(), "settings": dict(settings), "script": script}
-        return Results.begin(path, "adapt", head)
+        return Results.begin(path, "adapt", head | {"environment": dict(environment)})
     found = Results.resume(path, "adapt")
     had, under = found.head.get("options"), found.head.get("settings", {})
     if not isinstance(had, dict) or not isinstance(under, dict):
@@ -41,6 +47,17 @@ def open_results(folder: Path, options: AdaptOptions, settings: Mapping[str, Any
             remedy=f"give the same ones to go on with it, or {ANOTHER}",
         )
     return found
+
+
+def _check_new(folder: Path) -> None:
+    """UsageError where something stands in the place of an arm's state: it would be taken for that, or removed."""
+    names = [name for arm in OWN_SETTINGS for name in (arm, half_copied(arm))]
+    if taken := [name for name in names if os.path.lexists(folder / name)]:
+        raise UsageError(
+            f"{folder} holds {' and '.join(taken)} already",
+            why="the drafts and samples of the experiment have to lie there",
+            remedy="name a new folder",
+        )
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:

@@ -13,7 +13,8 @@ from tide_cli.bench.adapt_figures import NO_POOL, PLAIN, POLICY, STATIC, TIDE
 from tide_cli.bench.adapt_traffic import Piece, along, cut
 from tide_cli.bench.replay import read_trace
 from tide_cli.bench.requests import Request, read_requests
-from tide_cli.bench.shift import GENERAL, Phase, hold_out, interleave, make_phases, never_measured
+from tide_cli.bench.shift import GENERAL, MIXED, Phase, hold_out, interleave, make_phases, never_measured
+from tide_cli.errors import UsageError
 
 ALL_STAY = {"keep_drafts": 10_000}  # each domain's own draft is measured at the end
 
@@ -74,6 +75,16 @@ class AdaptOptions:
         return sorted(name for name in {*had, *wanted} if had.get(name) != wanted.get(name))
 
 
+def _check_names(options: AdaptOptions) -> None:
+    """UsageError for domains that a report could not tell apart from what it calls by the same name."""
+    taken = [*[GENERAL, "general"] * bool(options.general), *[MIXED] * bool(options.mixed)]
+    for name in taken:
+        if name in options.order:
+            raise UsageError(f"no domain can be called {name!r} here", why="a part of the report has that name")
+    if len(set(options.general)) < len(options.general):
+        raise UsageError(f"--general {','.join(options.general)} names a domain twice")
+
+
 def _as_kept(options: Mapping[str, Any]) -> dict[str, Any]:
     """As a file gives it back. A number of draft steps was once kept as the text that it was named by."""
     found: dict[str, Any] = json.loads(json.dumps(options))
@@ -97,7 +108,7 @@ class Script:
     @classmethod
     def of(cls, options: AdaptOptions) -> Script:
         """Reads the workload; the same options give the same script. Raises UsageError."""
-
+        _check_names(options)
         of_general = -(-options.held_out // max(1, len(options.general)))
         # once for each domain: one that is general traffic too must not train on what its own phases keep out
         held_out = dict.fromkeys(options.general, of_general) | dict.fromkeys(options.order, options.held_out)

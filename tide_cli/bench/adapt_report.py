@@ -31,8 +31,8 @@ def adapt_figures(
 
     {finished, domains (see `domain_figures`), general: the same for prompts of the general traffic, first_domain,
     phases (see `phase_figures`), series (see `series`), events: those of TIDE's arm, see `told`,
-    identical: {requests, same}, reasons: why requests failed, static: {version, captured_tokens, last_gate, requests,
-    errors}, final: {ARM: version}, options}.
+    identical: {requests, same}, changed_conditions: of the machine at an interruption, in words, reasons: why requests
+    failed, static: {version, captured_tokens, last_gate, requests, errors}, final: {ARM: version}, options}.
     """
     alone = options.get("concurrency")
     before = {"concurrency": alone} if isinstance(alone, int) else {}  # of passes that are older than lists of them
@@ -52,6 +52,9 @@ def adapt_figures(
         "series": series(passes, phases, arms),
         "events": told([{**event, "time": without(event["time"], gaps)} for event in events], passes),
         "identical": identical(passes, arms),
+        "changed_conditions": list(
+            dict.fromkeys(one for entry in entries.get("machine", ()) for one in entry["changed"])
+        ),
         "reasons": _reasons(entries),
         "static": {**static, **{name: sum(entry[name] for entry in general) for name in ("requests", "errors")}},
         "final": dict(entries["final"][0]["versions"]) if entries.get("final") else {},

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tide_cli.bench.adapt_figures import Pass
+from tide_cli.bench.adapt_figures import Pass, acceptance_length
 from tide_cli.bench.client import Answer
 from tide_cli.bench.figures import reasons, seconds_of, whole
 from tide_cli.bench.replay import Arrival, schedule
@@ -72,6 +72,7 @@ def sums(answers: Sequence[Answer]) -> dict[str, Any]:
         "errors": len(answers) - len(good),
         "tokens": sum(answer.completion_tokens for answer in good),
         "verify_steps": sum(answer.verify_steps or 0 for answer in good),
+        "verified_tokens": sum(answer.completion_tokens for answer in good if answer.verify_steps),
         "reasons": tuple(reasons(answers)),
     }
 
@@ -83,5 +84,6 @@ def digests(answers: Sequence[Answer]) -> tuple[str, ...]:
 
 def told(made: Pass) -> str:
     """'tide v0003 2.10 24.9 tok/s': the draft in service at its end, acceptance length, output."""
-    length, rate = made.tokens / max(1, made.verify_steps), made.tokens / (made.seconds or 1)
-    return f"{made.arm} v{made.draft or 0:04d} {length:.2f} {rate:.1f} tok/s"
+    length = acceptance_length([made])
+    words = "-" if length is None else f"{length:.2f}"
+    return f"{made.arm} v{made.draft or 0:04d} {words} {made.tokens / (made.seconds or 1):.1f} tok/s"

@@ -78,7 +78,7 @@ class Arms:
 
     def copy(self, source: str, target: str) -> None:
         """A copy of an arm that does not run: its drafts, spool, training state and journal. TideError without room."""
-        half = self.state(target + ".half")
+        half = self.state(half_copied(target))
         try:
             for leftover in (half, self.state(target)):
                 if leftover.exists():
@@ -88,6 +88,11 @@ class Arms:
         except (OSError, shutil.Error) as error:
             why = reason(error)
             raise TideError(f"cannot copy {self.state(source)}", why=why) from None
+
+
+def half_copied(name: str) -> str:
+    """The folder of an arm's state while it is copied."""
+    return f"{name}.half"
 
 
 def short_cycles(**more: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tide_cli.bench.guards import Finding, Guard, finding
 from tide_cli.bench.matrix_figures import BEST_OF
 from tide_cli.errors import UsageError, reason
 from tide_cli.json_files import json_object
+from tide_cli.regular_files import read_named
 
 _AGAINST = " against "
 _LABELS = (
@@ -75,7 +76,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
 def read_report(path: Path) -> dict[str, Any]:
     """What a bench printed with --json. UsageError where it is none."""
     try:
-        report = json_object(path.read_text())
+        report = json_object(read_named(path))
     except (OSError, ValueError) as error:
         remedy = "give two files that `tide bench … --json > FILE` has written"
         raise UsageError(f"cannot read {path}", why=reason(error), remedy=remedy) from None

@@ -40,8 +40,17 @@ def changed_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> l
     pairs = [(words, old.get(words), new.get(words)) for words in old | new]
     for was, now in ((_options(before), _options(after)), (_settings(before), _settings(after))):
         pairs += [(words, was[words], now[words]) for words in was if words in now]
-    machines = [_machine(_object(report.get("environment"))) for report in (before, after)]
-    pairs += [(words, *(machine.get(name) for machine in machines)) for words, name in _MACHINE]
+    machines = [_object(report.get("environment")) for report in (before, after)]
+    return [*_changed(pairs), *changed_machine(*machines)]
+
+
+def changed_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What is not the same in two environments (see `take_environment`), in words."""
+    machines = [_machine(environment) for environment in (before, after)]
+    return _changed((words, *(machine.get(name) for machine in machines)) for words, name in _MACHINE)
+
+
+def _changed(pairs: Iterable[tuple[Any, ...]]) -> list[str]:
     return [f"{words}: {_brief(a)} before, {_brief(b)} after" for words, a, b in pairs if a != b]
 
 

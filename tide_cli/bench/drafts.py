@@ -76,11 +76,12 @@ def _described(store: DraftStore, wanted: str | None) -> dict[str, Any]:
     if wanted is not None and re.fullmatch(r"v?\d+", wanted):
         version = parse_version(wanted)
         store.manifest(version)  # says that there is none
-        return {"draft": str(store.path(version)), "sha256": _digest(store.path(version) / WEIGHTS_FILE)}
+        return {"draft": str(store.path(version)), "sha256": digest(store.path(version) / WEIGHTS_FILE)}
     weights = Path(wanted).expanduser() / WEIGHTS_FILE if wanted else None
-    return {"draft": wanted, "sha256": _digest(weights) if weights and weights.is_file() else None}
+    return {"draft": wanted, "sha256": digest(weights) if weights and weights.is_file() else None}
 
 
-def _digest(file: Path) -> str:
+def digest(file: Path) -> str:
+    """Its sha256. Raises OSError."""
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        return hashlib.filedigest(opened, "sha256").hexdigest()

@@ -6,9 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tide_cli.bench.drafts import digest
 from tide_cli.bench.matrix import MODES, Load, MatrixPlan, Pass, order
 from tide_cli.bench.page import conditions
 from tide_cli.bench.results import Results
+from tide_cli.drafts.manifest import WEIGHTS_FILE
 from tide_cli.errors import UsageError, reason
 
 
@@ -18,6 +20,7 @@ def resume_matrix(path: Path) -> tuple[Results, MatrixPlan]:
     try:
         plan = MatrixPlan.from_json(kept.head["plan"])
         _check(plan)
+        _check_drafts(plan)
         conditions(kept.head["environment"], {})  # a report says them
         keys = [_key(plan, number, part) for number, part in enumerate(kept.parts, start=2)]
         twice = [key for key, times in Counter(keys).items() if times > 1]
@@ -26,7 +29,7 @@ def resume_matrix(path: Path) -> tuple[Results, MatrixPlan]:
             number, mode, load = key
             wrong = "stands in it twice" if key in twice else "is no part of its plan"
             raise ValueError(f"the pass of {mode} at {load.words()} in round {number + 1} {wrong}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise UsageError(f"{path} cannot be gone on with", why=reason(error), remedy="measure anew") from None
     return kept, plan
 
@@ -50,6 +53,14 @@ def _check(plan: MatrixPlan) -> None:
     for name, holds in possible.items():
         if not holds:
             raise ValueError(f"{name} is not what it should be")
+
+
+def _check_drafts(plan: MatrixPlan) -> None:
+    """ValueError where a draft is not the one any more that the passes were made with."""
+    for mode, draft in plan.drafts.items():
+        weights = Path(draft["draft"] or "") / WEIGHTS_FILE
+        if draft["sha256"] and (not weights.is_file() or digest(weights) != draft["sha256"]):
+            raise ValueError(f"the draft of {mode}, {draft['draft']}, is not there any more or was changed")
 
 
 def _key(plan: MatrixPlan, line: int, part: dict[str, Any]) -> tuple[int, str, Load]:

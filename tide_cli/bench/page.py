@@ -107,11 +107,12 @@ def conditions(environment: dict[str, Any], plan: dict[str, Any]) -> str:
 
 def check_page(path: Path) -> None:
     """UsageError where no page can be written; nothing is changed. A measurement is too long to find out after it."""
-    existed = path.exists()
+    place = path.resolve()  # of a link that leads nowhere yet, what it names is made and removed
     try:
-        path.open("ab").close()
+        existed = place.exists()
+        place.open("ab").close()
         if not existed:
-            path.unlink()
+            place.unlink()
     except OSError as error:
         raise UsageError(f"cannot write {path}", why=reason(error)) from None
 

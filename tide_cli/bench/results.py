@@ -65,11 +65,12 @@ class Results:
             check_regular(path)
             if is_locked(path):
                 raise _busy(path)
-            text = path.read_text()
+            content = path.read_bytes()
+            # what was being written when it ended has no line end
+            whole = content[: content.rfind(b"\n") + 1]
+            lines = whole.decode().split("\n")[:-1]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read {path}", why=reason(error)) from None
-        # what was being written when it ended has no line end
-        lines = text.split("\n")[:-1]
         found = []
         for number, line in enumerate(lines, start=1):
             try:
@@ -79,9 +80,8 @@ class Results:
         if not found or found[0].pop("bench", None) != kind:
             raise _foreign(path, kind, "its first line says something else")
         head, *parts = found
-        whole = sum(len(line.encode()) + 1 for line in lines)
-        if whole < path.stat().st_size:
-            os.truncate(path, whole)
+        if len(whole) < len(content):
+            os.truncate(path, len(whole))
         return cls(path, kind, head, parts)
 
     def add(self, part: dict[str, Any]) -> None:

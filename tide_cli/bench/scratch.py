@@ -31,7 +31,9 @@ def scratch_folder(prefix: str = BENCH, within: Path | None = None) -> Iterator[
             unlocked.rename(folder / _MARK)
             yield folder
         finally:
-            shutil.rmtree(folder)  # while it is locked: another process would take it for a left one and remove it too
+            # while it is locked: another process would take it for a left one and remove it too. What cannot be removed
+            # now is left to the next one: a measurement must not fail at its very end
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(within: Path | None = None, prefix: str = BENCH) -> None:

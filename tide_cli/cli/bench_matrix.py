@@ -96,6 +96,7 @@ def matrix(
     on --state-dir unless --static and --adapted say otherwise; it is left alone, and must not serve meanwhile on the
     same devices. Engines are started in temporary folders and ended in any case.
     """
+    from tide_cli.bench.conditions import changed_machine
     from tide_cli.bench.guards import check_guards, parse_guard
     from tide_cli.bench.matrix_figures import COMPARED, GUARDED
     from tide_cli.bench.matrix_kept import resume_matrix
@@ -142,8 +143,9 @@ def matrix(
             warnings.append(f"{settings.paths.drafts} holds no adapted draft: {' and '.join(plan.modes)} are measured")
     else:
         _check_alone(context)
-        warnings = []
         kept, plan = resume_matrix(resume)
+        changed = changed_machine(kept.head["environment"], take_environment())
+        warnings = [f"begun under other conditions: {'; '.join(changed)}"] if changed else []
         check_guards(guards, plan.modes, GUARDED, COMPARED)
     with kept:
         _measure(plan, requests_of(plan), kept, config, warnings, temporary=results is None and resume is None)
