@@ -361,6 +361,34 @@ def test_a_damaged_file_of_results_starts_nothing(
     assert machine.started == started
 
 
+def test_what_goes_on_with_another_draft_or_machine(
+    matrix: Callable[..., int],
+    machine: Machine,
+    workload: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another draft is refused unless all is measured; another machine is told."""
+    kept, draft = tmp_path / "kept.jsonl", tmp_path / "draft"
+    draft.mkdir()
+    (draft / "model.safetensors").write_text("weights")
+    assert matrix(*small(workload, "--static", draft, "--results", kept)) == 0
+    whole, started = kept.read_text(), list(machine.started)
+    (draft / "model.safetensors").write_text("others")
+    assert matrix("--resume", kept) == 0
+    head, *passes = whole.splitlines()
+    kept.write_text("\n".join([head, *passes[:-1], ""]))
+    assert matrix("--resume", kept) == 2
+    assert f"the draft of static, {draft}, is not there any more or was changed" in capsys.readouterr().err
+    assert machine.started == started
+    (draft / "model.safetensors").write_text("weights")
+    began = json.loads(head)
+    began["environment"]["cpu"] = "another one"
+    kept.write_text("\n".join([json.dumps(began), *passes[:-1], ""]))
+    assert matrix("--resume", kept) == 0
+    assert "begun under other conditions: processor: another one before" in capsys.readouterr().err
+
+
 def test_a_guard_that_is_not_met_names_its_cell(
     matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from recorded import plan, recorded
 from tide_cli.bench.guards import judge, parse_guard
 from tide_cli.bench.matrix_figures import figures
 from tide_cli.bench.matrix_page import matrix_page
-from tide_cli.bench.page import NO_PLOTS, table, write_page
+from tide_cli.bench.page import NO_PLOTS, check_page, table, write_page
 from tide_cli.bench.plots import Series, bars, lines
 from tide_cli.bench.report import make_report, take_environment
 
@@ -119,3 +119,10 @@ def test_half_a_character_is_written_as_what_it_is(tmp_path: Path) -> None:
 
 def test_texts_are_texts() -> None:
     assert "<b>" not in table(["<b>"], [["<b>&"]])
+
+
+def test_a_link_that_leads_nowhere_yet_stays(tmp_path: Path) -> None:
+    (tmp_path / "latest.html").symlink_to(tmp_path / "new.html")
+    check_page(tmp_path / "latest.html")
+    assert (tmp_path / "latest.html").is_symlink()
+    assert not (tmp_path / "new.html").exists()

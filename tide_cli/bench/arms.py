@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tide_cli.bench.client import Answer, send_all
+from tide_cli.bench.client import Answer, run, send_all
 from tide_cli.bench.engines import Appliance, bench_settings, room_for, running, settings_in_force, with_defaults
 from tide_cli.bench.interrupts import Interrupts
 from tide_cli.bench.progress import Progress
@@ -121,19 +120,17 @@ def send(
 
     all_may_fail: it may be that none can be; TideError only where the engine does not answer anything else either.
     """
-    # uvloop, which others in the process may have set up, swallows a KeyboardInterrupt that comes while it reads
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        answers = runner.run(
-            send_all(
-                appliance.url,
-                appliance.model,
-                requests,
-                concurrency=concurrency,
-                arrivals=arrivals,
-                captured=captured,
-                on_answer=on_answer,
-            )
+    answers = run(
+        send_all(
+            appliance.url,
+            appliance.model,
+            requests,
+            concurrency=concurrency,
+            arrivals=arrivals,
+            captured=captured,
+            on_answer=on_answer,
         )
+    )
     if all(answer.error for answer in answers):
         appliance.watch(_ready)  # an engine that has ended says why
         if all_may_fail:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,6 +53,15 @@ class Answer:
     drafts: int | None = None
     accepted_steps: tuple[int, ...] = ()
     timed_out: bool = False
+
+
+def run(sending: Coroutine[Any, Any, _T]) -> _T:
+    """What comes of it, on an event loop that lets Ctrl-C through.
+
+    uvloop, which others in the process may have set up, swallows a KeyboardInterrupt that comes while it reads.
+    """
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(sending)
 
 
 async def send_all(

@@ -84,4 +84,4 @@ def _described(store: DraftStore, wanted: str | None) -> dict[str, Any]:
 def digest(file: Path) -> str:
     """Its sha256. Raises OSError."""
     with file.open("rb") as opened:
-        return hashlib.filedigest(opened, "sha256").hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()

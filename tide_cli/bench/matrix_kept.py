@@ -20,15 +20,17 @@ def resume_matrix(path: Path) -> tuple[Results, MatrixPlan]:
     try:
         plan = MatrixPlan.from_json(kept.head["plan"])
         _check(plan)
-        _check_drafts(plan)
         conditions(kept.head["environment"], {})  # a report says them
         keys = [_key(plan, number, part) for number, part in enumerate(kept.parts, start=2)]
         twice = [key for key, times in Counter(keys).items() if times > 1]
-        foreign = set(keys) - set(order(plan, together=True))
+        planned = set(order(plan, together=True))
+        foreign = set(keys) - planned
         for key in (*twice, *foreign):
             number, mode, load = key
             wrong = "stands in it twice" if key in twice else "is no part of its plan"
             raise ValueError(f"the pass of {mode} at {load.words()} in round {number + 1} {wrong}")
+        if planned - set(keys):  # a finished one is only shown
+            _check_drafts(plan)
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise UsageError(f"{path} cannot be gone on with", why=reason(error), remedy="measure anew") from None
     return kept, plan

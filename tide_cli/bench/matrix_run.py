@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tide_cli.bench.client import Answer, send_all
+from tide_cli.bench.client import Answer, run, send_all
 from tide_cli.bench.engines import Appliance, running
 from tide_cli.bench.figures import pass_figures
 from tide_cli.bench.interrupts import Interrupts
@@ -133,7 +132,7 @@ class _Engines:
     def _warm(self, appliance: Appliance) -> None:
         """The first requests of an engine's life are slower than all later ones."""
         few = [Request(one.messages, _WARM_UP_TOKENS) for one in self._requests[:4]]
-        asyncio.run(send_all(appliance.url, appliance.model, few, concurrency=2))
+        run(send_all(appliance.url, appliance.model, few, concurrency=2))
 
     def _end(self) -> None:
         self._running.clear()
@@ -156,7 +155,7 @@ def _measure(
 
     arrivals = poisson_arrivals(len(requests), load.rate, plan.seed) if load.rate else None
     with Observer(appliance) as observer:
-        answers = asyncio.run(
+        answers = run(
             send_all(
                 appliance.url,
                 appliance.model,

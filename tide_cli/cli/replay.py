@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -145,7 +144,7 @@ def _send(
     timeout: float,
 ) -> tuple[list[Answer], bool]:
     """The answers that came, and whether Ctrl-C cut the others off."""
-    from tide_cli.bench.client import send_all
+    from tide_cli.bench.client import run, send_all
 
     answers: list[Answer] = []
     with progress("sending") as tick:
@@ -155,7 +154,7 @@ def _send(
             tick(len(answers), len(requests))
 
         try:
-            asyncio.run(
+            run(
                 send_all(
                     status["address"].removesuffix("/v1"),
                     status["target"],
