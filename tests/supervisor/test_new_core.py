@@ -23,6 +23,7 @@ from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import (
+    ENGINE,
     TRAINER,
     Answered,
     Began,
@@ -297,6 +298,31 @@ def test_a_version_that_has_passed_and_was_never_served_is_found(workshop: Works
     journal.note("use", "v0000 asked for by the user", {"version": 0})
     journal.close()
     assert found() is None
+
+
+def test_the_attempts_at_a_version_are_counted_over_all_lives(workshop: Workshop, tmp_path: Path) -> None:
+    paths = workshop.paths
+    for parent in (None, 0):
+        publish(paths.drafts, parent, tmp_path / "scratch")
+
+    def life() -> tuple[bool, Core]:
+        one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
+        core, chosen = new_core(workshop), DraftChosen(0)
+        if one is not None:
+            chosen = DraftChosen(0, passed=one.version, gate=one.gate, refusals=one.refusals)
+        for message in (Began(), chosen, Answered(1)):
+            core.handle(message, MONOTONIC)
+        return one is not None, core
+
+    for attempt in range(3):
+        found, core = life()
+        assert found
+        assert core.learning.serving.under_way == Swap(1, 1)
+        record(workshop, core, Exited(ENGINE, 1, -9))
+        told = read_events(paths.database, kind="swap_refused")
+        assert len(told) == attempt + 1
+    assert told[-1]["text"].endswith("that was the last of 3 attempts")
+    assert not life()[0]
 
 
 def test_a_damaged_manifest_hides_no_other_version(workshop: Workshop, tmp_path: Path) -> None:

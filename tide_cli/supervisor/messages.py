@@ -47,13 +47,15 @@ class Exited:
 class DraftChosen:
     """The version to start with (None: no speculation), or the reason why there is none.
 
-    passed: a version that has passed the gate against that one, with these figures, and was never served.
+    passed: a version that has passed the gate against that one, with these figures, and was never served; refusals: of
+    the swap to it so far.
     """
 
     version: int | None
     error: str | None = None
     passed: int | None = None
     gate: Mapping[str, Any] | None = None
+    refusals: int = 0
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,9 @@ class Supervisor:
             self._workshop.check_spool()
             version = self._workshop.draft_to_serve()
             passed = find_unserved(DraftStore(self._paths.drafts), self._paths.database, version)
-            return DraftChosen(version, passed=passed.version if passed else None, gate=passed.gate if passed else None)
+            if passed is None:
+                return DraftChosen(version)
+            return DraftChosen(version, passed=passed.version, gate=passed.gate, refusals=passed.refusals)
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))
 
