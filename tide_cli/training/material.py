@@ -56,8 +56,8 @@ class Material:
     def hold_back(self, expected: float) -> list[Ref]:
         """The newest samples that this cycle looks at, and which `training` leaves out until the next call.
 
-        Training samples that no draft was trained on, each with something to predict. expected: tokens that the cycle will train on; see `looked_at` in
-        adaptation.early_stop.
+        Training samples that no draft was trained on, each with something to predict. expected: tokens that the cycle
+        will train on; see `looked_at` in adaptation.early_stop.
         """
         self.count_trained()
         new = [info for info in self._listed("train", _NEWEST) if not info.times_trained and predicted(info)]
