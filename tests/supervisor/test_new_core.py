@@ -142,6 +142,35 @@ def test_a_journal_of_before_has_no_trials(workshop: Workshop) -> None:
     assert up(workshop, 1).learning.performance.watch is None
 
 
+def test_a_journal_of_another_version_of_the_program_stops_no_start(workshop: Workshop) -> None:
+    journal = Journal(workshop.paths.database)
+    state = {"trained_at": 700, "barren": 2, "moon": "full"}
+    journal.note("cycle", "", {"tokens_total": 900, "decided_from": {"state": state}})
+    watch = {"version": 1, "previous": 0, "forecast": 1.8, "expected_before": None, "moon": "full"}
+    journal.note(
+        "swap", "", {"version": 1, "before": 0, "watch": {**watch, "live": {"moon": 1}, "before": {"count": 3}}}
+    )
+    core = up(workshop, 1)
+    assert (core.learning.trigger.state.trained_at, core.learning.trigger.state.barren) == (900, 2)
+    found = core.learning.performance.watch
+    assert found is not None
+    assert (found.forecast, found.before) == (1.8, Lengths(count=3))
+
+    # what does not fit is as good as none
+    for kind in ("published", "rollback", "gate"):
+        journal.note(kind, "", {"version": [1], "lower_bound": "low", "gain": {}})
+    journal.note("cycle", "", {"tokens_total": 1000, "decided_from": {"state": {"barren": "many"}}})
+    for kind in ("published", "rollback"):
+        journal.note(kind, "", {})
+    journal.note("swap", "", {"version": 1, "before": 0, "watch": {"version": 1}})
+    core = up(workshop, 1)
+    assert (core.learning.trigger.state.trained_at, core.learning.trigger.state.barren) == (1000, 0)
+    assert core.learning.performance.watch is None
+    journal.note("cycle", "", {"decided_from": "the stars"})
+    journal.close()
+    assert up(workshop, 1).learning.trigger.state.trained_at == 0
+
+
 # --- the trigger
 
 VERSIONS = st.integers(0, 3)
