@@ -18,7 +18,7 @@ from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.heartbeat import SLEPT
 from tide_cli.supervisor.journal import Journal, read_events
-from tide_cli.supervisor.keeping import tidy, with_figures
+from tide_cli.supervisor.keeping import mark_bad, tidy, with_figures
 from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
     ENGINE,
@@ -226,7 +226,7 @@ class Supervisor:
             case Serve(version):
                 self._write(lambda: self._journal.serve(version))
             case MarkBad(version, reason):
-                self._write(lambda: DraftStore(self._paths.drafts).mark_bad(version, reason))
+                self._mark_bad(version, reason)
             case Note():
                 self._note(action)
                 # at a start nothing goes: versions that only a later keep_drafts has made too many can be pinned first
@@ -282,6 +282,15 @@ class Supervisor:
 
         self._tidying = threading.Thread(target=work, name="tidy", daemon=True)
         self._tidying.start()
+
+    def _mark_bad(self, version: int, why: str) -> None:
+        """On a thread: the swap back does not wait for whoever changes the store just now."""
+
+        def work() -> None:
+            if told := mark_bad(self._paths, version, why):
+                self._queue.put(told)
+
+        threading.Thread(target=work, name=f"mark-{version}", daemon=True).start()
 
     def _watch_engine(self) -> None:
         """Have the engine looked after while it is up: from here, because every way up or down leads past here."""
