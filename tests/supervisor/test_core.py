@@ -112,6 +112,15 @@ def test_an_engine_that_was_ready_is_started_again_whatever_its_log_says() -> No
     assert history.state(ENGINE) is State.BACKOFF
 
 
+def test_a_version_that_was_taken_back_by_the_appliance_before_is_marked_and_told_of() -> None:
+    history = History(trains=False)
+    history.tell(Began())
+    back = DraftChosen(0, taken_back=1, reason="v0001 is taken back")
+    assert history.tell(back) == [MarkBad(1, "v0001 is taken back"), Spawn(ENGINE, 1), Probe(1)]
+    assert history.notes[-1].text == "v0001 was taken back and had not left: v0000 returns"
+    assert history.tell(Answered(1)) == [Serve(0)]
+
+
 def test_no_draft_to_serve_is_fatal() -> None:
     history = History()
     history.tell(Began())

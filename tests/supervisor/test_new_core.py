@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +43,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.new_core import new_core, remembered_trigger
+from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.unserved import find_unserved
 
@@ -364,3 +368,75 @@ def test_a_damaged_manifest_hides_no_other_version(workshop: Workshop, tmp_path:
     one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
     assert one is not None
     assert one.version == 1
+
+
+# --- a version that was taken back
+
+
+@pytest.fixture
+def supervisor(workshop: Workshop, tmp_path: Path) -> Iterator[Supervisor]:
+    """Of an appliance with v0000 and v0001, whose target is there."""
+    for parent in (None, 0):
+        publish(workshop.paths.drafts, parent, tmp_path / "scratch")
+    made = Supervisor(workshop, engine=None, in_place=lambda: True, on_event=lambda event: None)
+    yield made
+    made._journal.close()
+
+
+@pytest.mark.parametrize(
+    ("since", "version"),
+    [
+        ([], 0),
+        ([("swap_refused", 0), ("ready", 1)], 0),
+        ([("use", 0), ("trusted", 0)], 0),
+        ([("use", 1)], 1),
+        ([("trusted", 1)], 1),
+        ([("swap", 1)], 1),
+    ],
+)
+def test_a_version_that_was_taken_back_and_never_left_is_not_served_by_the_next_appliance(
+    supervisor: Supervisor, since: list[tuple[str, int]], version: int
+) -> None:
+    supervisor._journal.serve(1)
+    supervisor._journal.note("swap", "", {"version": 1, "before": 0})
+    assert supervisor._choose_draft() == DraftChosen(1)
+    supervisor._journal.note("rollback", "v0001 is taken back", {"version": 1, "previous": 0})
+    for kind, about in since:
+        supervisor._journal.note(kind, "", {"version": about})
+    chosen = supervisor._choose_draft()
+    assert (chosen.version, chosen.taken_back) == (version, None if version else 1)
+    assert chosen.reason == ("" if version else "v0001 is taken back")
+    supervisor._journal.serve(version)  # the engine has it
+    assert supervisor._choose_draft().version == version
+
+
+def test_a_version_that_was_taken_back_stays_where_the_one_before_cannot_be_served(supervisor: Supervisor) -> None:
+    supervisor._journal.serve(1)
+    supervisor._journal.note("rollback", "v0001 is taken back", {"version": 1, "previous": 0})
+    weights = DraftStore(supervisor._paths.drafts).path(0) / "model.safetensors"
+    weights.chmod(0o600)
+    weights.write_bytes(b"")
+    assert supervisor._choose_draft() == DraftChosen(1)
+
+
+def test_without_a_journal_the_newest_version_that_is_not_bad_is_served(supervisor: Supervisor) -> None:
+    store = DraftStore(supervisor._paths.drafts)
+    store.mark_bad(1, "it fell short")
+    assert supervisor._choose_draft() == DraftChosen(0)
+    store.mark_bad(0, "it fell short too")
+    assert supervisor._choose_draft() == DraftChosen(1)
+    (store.root / "marks.json").write_text("")
+    assert supervisor._choose_draft() == DraftChosen(1)
+
+
+def test_the_loop_does_not_wait_for_a_mark(supervisor: Supervisor) -> None:
+    """Which whoever holds the store's lock keeps waiting, while the swap back is due."""
+    store = DraftStore(supervisor._paths.drafts)
+    with (store.root / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        supervisor._carry_out(MarkBad(1, "it fell short"))
+        assert store.marks().bad == {}
+    for thread in threading.enumerate():
+        if thread.name == "mark-1":
+            thread.join()
+    assert store.marks().bad == {1: "it fell short"}

@@ -28,6 +28,7 @@ from tide_cli.supervisor.messages import (
     Finish,
     Kill,
     KillAsked,
+    MarkBad,
     Message,
     Note,
     Observed,
@@ -154,7 +155,13 @@ class Core:
             return self._fatal(message.error, now)
         passed = None if message.passed is None else Passed(message.passed, message.gate, message.refusals)
         self.learning.serving.starts_with(message.version, passed)
-        return self._way_up.start(ENGINE, now)
+        actions = list[Action]()
+        if message.taken_back is not None:
+            text = f"v{message.taken_back:04d} was taken back and had not left: v{message.version:04d} returns"
+            data = {"version": message.taken_back, "previous": message.version}
+            # the mark too may have been cut short
+            actions = [Note("taken_back", text, data), MarkBad(message.taken_back, message.reason)]
+        return [*actions, *self._way_up.start(ENGINE, now)]
 
     # --- news of the children
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
@@ -54,6 +55,7 @@ from tide_cli.supervisor.processes import Processes
 from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
+from tide_cli.supervisor.taken_back import find_taken_back
 from tide_cli.supervisor.tickets import Tickets
 from tide_cli.supervisor.unserved import find_unserved
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -245,13 +247,17 @@ class Supervisor:
     def _choose_draft(self) -> DraftChosen:
         try:
             self._workshop.check_spool()
-            version = self._workshop.draft_to_serve()
+            left = find_taken_back(self._paths.database)
+            version = self._workshop.draft_to_serve(left.previous if left else None)
             passed = find_unserved(DraftStore(self._paths.drafts), self._paths.database, version)
-            if passed is None:
-                return DraftChosen(version)
-            return DraftChosen(version, passed=passed.version, gate=passed.gate, refusals=passed.refusals)
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))
+        chosen = DraftChosen(version)
+        if passed is not None:
+            chosen = replace(chosen, passed=passed.version, gate=passed.gate, refusals=passed.refusals)
+        if left is not None and version == left.previous:
+            chosen = replace(chosen, taken_back=left.version, reason=left.reason)
+        return chosen
 
     def _note(self, note: Note) -> None:
         event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}
