@@ -7,7 +7,8 @@ import os
 import time
 from pathlib import Path
 
-_TRIES, _PAUSE = 20, 0.01  # seconds between two; longer than anybody looks
+_PAUSE = 0.01  # seconds between two tries
+_LOOK = 0.2  # seconds; longer than anybody looks
 
 
 def is_locked(path: Path) -> bool:
@@ -25,10 +26,10 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def take_lock(fd: int) -> None:
-    """Takes the lock of an open file. BlockingIOError where another process holds it, and does not merely look, as
-    `is_locked` does for a moment."""
-    for _ in range(_TRIES):
+def take_lock(fd: int, patience: float = _LOOK) -> None:
+    """Takes the lock of an open file. BlockingIOError where another process holds it for `patience` seconds; one that
+    merely looks, as `is_locked` does, holds it for a moment."""
+    for _ in range(round(patience / _PAUSE)):
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

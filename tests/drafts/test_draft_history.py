@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +61,21 @@ def test_figures_are_those_of_the_version_that_they_are_about():
     assert next(iter(figures([left, kept, pool]))) == "samples of event 3"  # the newest first
     nothing = {"id": 5, "kind": "pool", "data": {"version": None, "served": 1, "walked": []}}
     assert figures([nothing, {"id": 6, "kind": "rollback", "data": {}}]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("swap", {"before": 0, "domains": {"code": {"requests": 20}}}),
+        ("swap", {"before": 0, "domains": {"code": {"requests": 20, "acceptance_length": None}}}),
+        ("swap", {"before": 0, "domains": {"code": 1.4}}),
+        ("swap", {"before": 0, "domains": ["code"]}),
+        ("pool", {"walked": [{"version": 0, "candidate_al": 1.6, "served_al": 1.2}]}),
+        ("pool", {"served": 1, "walked": [{"version": 0}]}),
+        ("pool", {"served": 1, "walked": [{"version": "v0000", "candidate_al": 1.6, "served_al": 1.2}]}),
+        ("pool", {"served": 1, "walked": {"0": 1.6}}),
+    ],
+)
+def test_an_event_that_another_version_of_the_program_has_written_is_passed_over(kind: str, data: dict):
+    known = {"id": 2, "kind": "trusted", "data": {"version": 1, **live(code=(1.8, 9))}}
+    assert figures([{"id": 1, "kind": kind, "data": data}, known]) == {"requests of code": {1: 1.8}}

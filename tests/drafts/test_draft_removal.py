@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tide_cli
+from tide_cli.drafts import store as draft_store
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
 
@@ -40,6 +42,19 @@ def test_marks_last_and_go_with_their_version(store: DraftStore):
     store.remove(2)  # gone already
     with pytest.raises(TideError, match="no draft v0002"):
         store.pin(2)
+
+
+def test_a_lock_that_somebody_keeps_is_not_waited_for_for_ever(store: DraftStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(draft_store, "_PATIENCE", 0.0)
+    store.pin(0)
+    with (store.root / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for change in (lambda: store.pin(1), lambda: store.mark_bad(1, "fell short"), lambda: store.remove(1)):
+            with pytest.raises(TideError, match="cannot be changed") as refused:
+                change()
+            assert "another process has held their lock" in refused.value.why
+    store.remove(1)
+    assert (store.marks().pinned, store.versions()) == ({0}, [0, 2])
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"pinned": ["x"], "bad": {}}', '{"pinned": [1], "bad": []}'])

@@ -112,6 +112,15 @@ def test_an_engine_that_was_ready_is_started_again_whatever_its_log_says() -> No
     assert history.state(ENGINE) is State.BACKOFF
 
 
+def test_a_version_that_was_taken_back_by_the_appliance_before_is_marked_and_told_of() -> None:
+    history = History(trains=False)
+    history.tell(Began())
+    back = DraftChosen(0, taken_back=1, reason="v0001 is taken back")
+    assert history.tell(back) == [MarkBad(1, "v0001 is taken back"), Spawn(ENGINE, 1), Probe(1)]
+    assert history.notes[-1].text == "v0001 was taken back and had not left: v0000 returns"
+    assert history.tell(Answered(1)) == [Serve(0)]
+
+
 def test_no_draft_to_serve_is_fatal() -> None:
     history = History()
     history.tell(Began())
@@ -337,15 +346,65 @@ def test_a_draft_published_while_the_engine_is_away_is_swapped_in_when_it_is_bac
     assert history.tell(Swapped(1, 2)) == [Serve(1)]
 
 
-def test_a_swap_cut_short_by_the_engines_end_is_taken_up_again() -> None:
+@pytest.mark.parametrize("lost", ["before", "after", "on the way down", "never"])
+def test_a_swap_that_ends_the_engine_is_tried_again_and_not_for_ever(lost: str) -> None:
+    """Whether the broken connection is heard of before the end or after it, or the engine's last process stays."""
     history = History().serving()
     history.tell(Totals({"tokens": 1000}))
     history.tell(said("published", version=1, parent=0))
-    history.tell(Exited(ENGINE, 1, -9))
-    assert history.tell(Swapped(1, 1, "connection lost")) == []
-    history.tell(Tick(), at=history.now + 1)
+    history.tell(said("cycle_end", cycle=1, published=1))
+    for engine, wait in ((1, 10), (2, 60), (3, None)):
+        assert history.core.learning.serving.under_way == Swap(1, engine)
+        answer = Swapped(1, engine, "connection lost")
+        if lost == "on the way down":
+            assert history.tell(Broken(ENGINE, engine, "scheduler")) == [Kill(ENGINE)]
+        if lost in ("before", "on the way down"):
+            assert history.tell(answer) == []
+        history.tell(Exited(ENGINE, engine, -9))
+        if lost == "after":
+            assert history.tell(answer) == []
+        assert history.kinds().count("swap_refused") == engine
+        if wait is None:
+            break
+        ended = history.now
+        history.tell(Tick(), at=ended + 5)
+        assert history.tell(Answered(engine + 1)) == [Serve(0)]
+        assert history.tell(Tick(), at=ended + wait) == [Swap(1, engine + 1)]
+    assert [note for note in history.notes if note.kind == "swap_refused"][-1].text.endswith("the last of 3 attempts")
+    serving = history.core.learning.serving
+    assert serving.wish is serving.passed is None
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_swap_cut_short_by_an_end_that_was_asked_for_is_taken_up_again(heard: bool) -> None:
+    history = History().serving()
+    history.tell(Totals({"tokens": 1000}))
+    history.tell(said("published", version=1, parent=0))
+    history.tell(RestartAsked(7, (ENGINE,)))
+    if heard:
+        assert history.tell(Swapped(1, 1, "connection lost")) == []
+    history.tell(Exited(ENGINE, 1, 0))
     assert Swap(1, 2) in history.tell(Answered(2))
-    assert history.core.learning.served == 0
+    history.tell(StopAsked("test"))
+    history.tell(Swapped(1, 2, "connection lost"))
+    assert "swap_refused" not in history.kinds()
+
+
+def test_a_kept_version_or_a_way_back_whose_swap_ends_the_engine_is_not_asked_for_again() -> None:
+    history = with_a_new_draft()
+    history.tell(requests(1, 1.8, 60, first=200))
+    history.tell(requests(1, 1.3, 30, first=300))
+    assert history.tell(said("pool", version=0, served=1, reason="v0000: gains 0.15")) == [Swap(0, 1)]
+    history.tell(Exited(ENGINE, 1, -9))
+    history.tell(Tick(), at=history.now + 5)
+    assert Swap(0, 2) not in history.tell(Answered(2))
+
+    history = with_a_new_draft()
+    assert history.tell(requests(1, 1.1, 30, first=200))[-1] == Swap(0, 1)
+    history.tell(Exited(ENGINE, 1, -9))
+    history.tell(Tick(), at=history.now + 5)
+    assert Swap(0, 2) not in history.tell(Answered(2))
+    assert history.tell(requests(1, 1.1, 30, first=300))[-1] == Swap(0, 2)  # the next doubt tries again
 
 
 def test_a_refused_draft_leaves_the_served_one() -> None:
@@ -807,7 +866,8 @@ def test_use_answers_after_the_engine() -> None:
     assert history.tell(UseAsked(6, 3)) == [Answer(6, False, "another swap is under way; try again in a moment")]
     assert history.tell(Swapped(2, 1)) == [Serve(2), Answer(5, True, "v0002 is served")]
     history.tell(UseAsked(7, 1))
-    assert history.tell(Exited(ENGINE, 1, -9)) == [Answer(7, False, "the engine ended")]
+    why = "v0001 was refused: the engine ended during the swap"
+    assert history.tell(Exited(ENGINE, 1, -9)) == [Answer(7, False, why)]
 
 
 def test_an_emptied_spool_counts_from_nothing() -> None:

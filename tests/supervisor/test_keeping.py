@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from tide_cli.drafts.store import DraftStore
 from tide_cli.paths import Paths
 from tide_cli.supervisor.journal import Journal
-from tide_cli.supervisor.keeping import retention, tidy, with_figures
+from tide_cli.supervisor.keeping import mark_bad, retention, tidy, with_figures
 from tide_cli.training.record import STATE_FILE, CycleRecord, state_file
 
 
@@ -132,6 +132,15 @@ def test_what_can_be_run_again_does_not_crowd_out_the_best_on_recent_traffic(pat
     keep = retention(paths, 5).keep
     assert keep[8] == "best on recent traffic"
     assert {version for version, why in keep.items() if why == "needed by `tide train replay`"} == set(range(1, 8))
+
+
+def test_a_mark_that_fails_is_told(paths: Paths) -> None:
+    assert mark_bad(paths, 3, "it fell short") is None
+    assert DraftStore(paths.drafts).marks().bad == {3: "it fell short"}
+    told = mark_bad(paths, 99, "it fell short")
+    assert told is not None
+    assert told.kind == "mark_failed"
+    assert told.text.startswith("v0099 is not marked bad: there is no draft v0099")
 
 
 def test_a_damaged_served_version_is_told_and_nothing_goes(paths: Paths) -> None:

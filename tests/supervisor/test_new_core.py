@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +26,7 @@ from tide_cli.supervisor.core import Core
 from tide_cli.supervisor.journal import Journal, read_events
 from tide_cli.supervisor.learning import Learning
 from tide_cli.supervisor.messages import (
+    ENGINE,
     TRAINER,
     Answered,
     Began,
@@ -39,6 +43,7 @@ from tide_cli.supervisor.messages import (
     UseAsked,
 )
 from tide_cli.supervisor.new_core import new_core, remembered_trigger
+from tide_cli.supervisor.run import Supervisor
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.unserved import find_unserved
 
@@ -139,6 +144,35 @@ def test_a_journal_of_before_has_no_trials(workshop: Workshop) -> None:
     journal.note("swap", "v0001 is served", {"version": 1, "before": 0})
     journal.close()
     assert up(workshop, 1).learning.performance.watch is None
+
+
+def test_a_journal_of_another_version_of_the_program_stops_no_start(workshop: Workshop) -> None:
+    journal = Journal(workshop.paths.database)
+    state = {"trained_at": 700, "barren": 2, "moon": "full"}
+    journal.note("cycle", "", {"tokens_total": 900, "decided_from": {"state": state}})
+    watch = {"version": 1, "previous": 0, "forecast": 1.8, "expected_before": None, "moon": "full"}
+    journal.note(
+        "swap", "", {"version": 1, "before": 0, "watch": {**watch, "live": {"moon": 1}, "before": {"count": 3}}}
+    )
+    core = up(workshop, 1)
+    assert (core.learning.trigger.state.trained_at, core.learning.trigger.state.barren) == (900, 2)
+    found = core.learning.performance.watch
+    assert found is not None
+    assert (found.forecast, found.before) == (1.8, Lengths(count=3))
+
+    # what does not fit is as good as none
+    for kind in ("published", "rollback", "gate"):
+        journal.note(kind, "", {"version": [1], "lower_bound": "low", "gain": {}})
+    journal.note("cycle", "", {"tokens_total": 1000, "decided_from": {"state": {"barren": "many"}}})
+    for kind in ("published", "rollback"):
+        journal.note(kind, "", {})
+    journal.note("swap", "", {"version": 1, "before": 0, "watch": {"version": 1}})
+    core = up(workshop, 1)
+    assert (core.learning.trigger.state.trained_at, core.learning.trigger.state.barren) == (1000, 0)
+    assert core.learning.performance.watch is None
+    journal.note("cycle", "", {"decided_from": "the stars"})
+    journal.close()
+    assert up(workshop, 1).learning.trigger.state.trained_at == 0
 
 
 # --- the trigger
@@ -299,6 +333,31 @@ def test_a_version_that_has_passed_and_was_never_served_is_found(workshop: Works
     assert found() is None
 
 
+def test_the_attempts_at_a_version_are_counted_over_all_lives(workshop: Workshop, tmp_path: Path) -> None:
+    paths = workshop.paths
+    for parent in (None, 0):
+        publish(paths.drafts, parent, tmp_path / "scratch")
+
+    def life() -> tuple[bool, Core]:
+        one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
+        core, chosen = new_core(workshop), DraftChosen(0)
+        if one is not None:
+            chosen = DraftChosen(0, passed=one.version, gate=one.gate, refusals=one.refusals)
+        for message in (Began(), chosen, Answered(1)):
+            core.handle(message, MONOTONIC)
+        return one is not None, core
+
+    for attempt in range(3):
+        found, core = life()
+        assert found
+        assert core.learning.serving.under_way == Swap(1, 1)
+        record(workshop, core, Exited(ENGINE, 1, -9))
+        told = read_events(paths.database, kind="swap_refused")
+        assert len(told) == attempt + 1
+    assert told[-1]["text"].endswith("that was the last of 3 attempts")
+    assert not life()[0]
+
+
 def test_a_damaged_manifest_hides_no_other_version(workshop: Workshop, tmp_path: Path) -> None:
     paths = workshop.paths
     for parent in (None, 0, 0):
@@ -309,3 +368,75 @@ def test_a_damaged_manifest_hides_no_other_version(workshop: Workshop, tmp_path:
     one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
     assert one is not None
     assert one.version == 1
+
+
+# --- a version that was taken back
+
+
+@pytest.fixture
+def supervisor(workshop: Workshop, tmp_path: Path) -> Iterator[Supervisor]:
+    """Of an appliance with v0000 and v0001, whose target is there."""
+    for parent in (None, 0):
+        publish(workshop.paths.drafts, parent, tmp_path / "scratch")
+    made = Supervisor(workshop, engine=None, in_place=lambda: True, on_event=lambda event: None)
+    yield made
+    made._journal.close()
+
+
+@pytest.mark.parametrize(
+    ("since", "version"),
+    [
+        ([], 0),
+        ([("swap_refused", 0), ("ready", 1)], 0),
+        ([("use", 0), ("trusted", 0)], 0),
+        ([("use", 1)], 1),
+        ([("trusted", 1)], 1),
+        ([("swap", 1)], 1),
+    ],
+)
+def test_a_version_that_was_taken_back_and_never_left_is_not_served_by_the_next_appliance(
+    supervisor: Supervisor, since: list[tuple[str, int]], version: int
+) -> None:
+    supervisor._journal.serve(1)
+    supervisor._journal.note("swap", "", {"version": 1, "before": 0})
+    assert supervisor._choose_draft() == DraftChosen(1)
+    supervisor._journal.note("rollback", "v0001 is taken back", {"version": 1, "previous": 0})
+    for kind, about in since:
+        supervisor._journal.note(kind, "", {"version": about})
+    chosen = supervisor._choose_draft()
+    assert (chosen.version, chosen.taken_back) == (version, None if version else 1)
+    assert chosen.reason == ("" if version else "v0001 is taken back")
+    supervisor._journal.serve(version)  # the engine has it
+    assert supervisor._choose_draft().version == version
+
+
+def test_a_version_that_was_taken_back_stays_where_the_one_before_cannot_be_served(supervisor: Supervisor) -> None:
+    supervisor._journal.serve(1)
+    supervisor._journal.note("rollback", "v0001 is taken back", {"version": 1, "previous": 0})
+    weights = DraftStore(supervisor._paths.drafts).path(0) / "model.safetensors"
+    weights.chmod(0o600)
+    weights.write_bytes(b"")
+    assert supervisor._choose_draft() == DraftChosen(1)
+
+
+def test_without_a_journal_the_newest_version_that_is_not_bad_is_served(supervisor: Supervisor) -> None:
+    store = DraftStore(supervisor._paths.drafts)
+    store.mark_bad(1, "it fell short")
+    assert supervisor._choose_draft() == DraftChosen(0)
+    store.mark_bad(0, "it fell short too")
+    assert supervisor._choose_draft() == DraftChosen(1)
+    (store.root / "marks.json").write_text("")
+    assert supervisor._choose_draft() == DraftChosen(1)
+
+
+def test_the_loop_does_not_wait_for_a_mark(supervisor: Supervisor) -> None:
+    """Which whoever holds the store's lock keeps waiting, while the swap back is due."""
+    store = DraftStore(supervisor._paths.drafts)
+    with (store.root / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        supervisor._carry_out(MarkBad(1, "it fell short"))
+        assert store.marks().bad == {}
+    for thread in threading.enumerate():
+        if thread.name == "mark-1":
+            thread.join()
+    assert store.marks().bad == {1: "it fell short"}

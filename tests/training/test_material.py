@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_target import VOCABULARY
 
+from tide_cli.adaptation.early_stop import FEWEST_SAMPLES
 from tide_cli.adaptation.gate import RECENT_SAMPLES
 from tide_cli.spool.erase import Which, erase_offline
 from tide_cli.spool.layout import RowLayout
@@ -19,8 +20,10 @@ from tide_cli.training.config import TrainingConfig
 from tide_cli.training.material import Material
 
 
-def store(config: TrainingConfig, count: int, *, first: int = 0, value: float = 0.0, held_out: float = 0) -> None:
-    """Samples that begin with the tokens first, first + 1, …; value: in one place of the states of the first."""
+def store(
+    config: TrainingConfig, count: int, *, first: int = 0, value: float = 0.0, held_out: float = 0, prompt: int = 3
+) -> None:
+    """Samples of ten tokens that begin with first, first + 1, …; value: in one place of the states of the first."""
     layout = RowLayout(hidden_size=8, target="tiny")
     writer = SpoolWriter.open(config.spool, layout, 2**20, run="r", max_sample_tokens=64, held_out_share=held_out)
     for number in range(first, first + count):
@@ -29,7 +32,7 @@ def store(config: TrainingConfig, count: int, *, first: int = 0, value: float = 
             aux[3, 5] = value
         writer.put_rows("r", 0, aux, final)
         tokens = [number, *range(9)]
-        writer.finish("r", tokens, 3, draft_version=0, verify_steps=1, accepted_tokens=0)
+        writer.finish("r", tokens, prompt, draft_version=0, verify_steps=1, accepted_tokens=0)
     writer.close()
 
 
@@ -54,6 +57,17 @@ def test_drafts_are_compared_on_what_none_was_trained_on(config: TrainingConfig)
     material.trained(ref.read().info for ref in fresh[:3])  # not yet counted on the disk
     assert [ref.read().info.id for ref in material.newest(9)] == [6, 5, 1]
     assert [ref.read().info.id for ref in Material(config).newest(2)] == [6, 5]
+
+
+def test_what_holds_nothing_to_predict_is_not_looked_at(config: TrainingConfig) -> None:
+    store(config, 40, prompt=8)  # answers of two tokens, of which the prefill gives one and the other has no row
+    material = Material(config)
+    assert material.hold_back(1e9) == []
+    store(config, 32, prompt=7)
+    store(config, 5, prompt=8)
+    held_back = [ref.read() for ref in material.hold_back(1e9)]
+    assert [sample.info.prompt_tokens for sample in held_back if sample] == [7] * FEWEST_SAMPLES
+    assert len(material.training()[0]) == 40 + 32 + 5 - FEWEST_SAMPLES  # the others are trained on
 
 
 def test_tokens_are_counted_without_their_states(config: TrainingConfig) -> None:

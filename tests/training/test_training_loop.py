@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,17 @@ def test_a_cycle_ends_when_its_tokens_are_used_up(
         assert (report["budget_s"] <= report["elapsed_s"]) is (report is reports[-1])
     assert (record.looked_at, record.looks, record.kept) == ([], [], len(record.steps))  # too few tokens for looks
     assert trained.run(rate=None).looked_at == []
+
+
+def test_too_few_samples_that_can_still_be_read_are_not_looked_at(config: TrainingConfig) -> None:
+    readable = [SimpleNamespace(info=SimpleNamespace(id=n, checksum=0)) for n in range(early_stop.FEWEST_SAMPLES - 1)]
+    refs = [SimpleNamespace(read=lambda one=one: one) for one in [*readable, None]]
+    material: Any = SimpleNamespace(hold_back=lambda expected: refs)
+    resident: Any = SimpleNamespace(trainer=None, progress=None)
+    loop = training_loop.TrainingLoop(config, resident, material, lambda event: None, lambda: None)
+    record = CycleRecord(1, 0.0, 0, "state", {})
+    assert not loop._begin_looks(record).stepped(10**9)
+    assert record.looked_at == []
 
 
 def test_a_cycle_without_progress_ends_with_its_best_weights(

@@ -139,16 +139,17 @@ def test_a_draft_without_knowledge_needs_a_round_for_each_token(
 
 def test_nothing_to_predict_is_no_walk(trained: Eagle3DraftModel, target: Target) -> None:
     sample = target.samples(1)[0]
-    assert walk(trained, replace(sample, loss_mask=torch.zeros_like(sample.loss_mask)), 3) is None
-    first = sample.info.prompt_tokens + 1
-    short = {name: getattr(sample, name)[:first] for name in ("tokens", "loss_mask", "aux", "final")}
-    assert walk(trained, replace(sample, **short), 3) is None
+    prompt = sample.info.prompt_tokens
+    for count in (prompt, prompt + 1):  # no answer, and one whose only row is that of the prefill's token
+        short = {name: getattr(sample, name)[:count] for name in ("tokens", "loss_mask", "aux", "final")}
+        assert walk(trained, replace(sample, info=replace(sample.info, tokens=count), **short), 3) is None
 
 
 def test_a_sample_that_starts_inside_the_answer_is_walked(trained: Eagle3DraftModel, target: Target) -> None:
     sample = target.samples(1)[0]
     cut = sample.info.prompt_tokens + 2
     rest = {name: getattr(sample, name)[cut:] for name in ("tokens", "loss_mask", "aux", "final")}
-    walked = walk(trained, replace(sample, **rest), 3)
+    info = replace(sample.info, tokens=len(rest["tokens"]), prefix_missing=cut)
+    walked = walk(trained, replace(sample, info=info, **rest), 3)
     assert walked is not None
     assert walked.tokens == len(sample.tokens) - cut - 1

@@ -6,7 +6,6 @@ is cleared away by the next one that takes the store's lock.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -31,11 +30,13 @@ from tide_cli.drafts.manifest import (
 )
 from tide_cli.drafts.marks import Marks, read_marks, write_marks
 from tide_cli.errors import TideError, reason
+from tide_cli.file_locks import take_lock
 from tide_cli.regular_files import check_regular
 
 __all__ = ["DraftStore", "Manifest", "parse_version", "version_name"]
 
 _LOCK = ".lock"
+_PATIENCE = 120.0  # seconds for another process to let go of it; copying a large draft takes many
 _UNFINISHED = ".publishing-"
 _GOING = ".removing-"
 
@@ -189,10 +190,20 @@ class DraftStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the store's lock, and removes what a killed process left half done: it can be of nobody alive."""
+        """Holds the store's lock, and removes what a killed process left half done: it can be of nobody alive.
+
+        TideError where another process does not let go of it: one that is suspended would be waited for for ever.
+        """
         lock = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                take_lock(lock, _PATIENCE)
+            except BlockingIOError:
+                raise TideError(
+                    f"the drafts in {self.root} cannot be changed",
+                    why=f"another process has held their lock for {_PATIENCE:.0f} s",
+                    remedy="try again when it has ended; one that was suspended (Ctrl-Z) must go on or be ended",
+                ) from None
             for prefix in (_UNFINISHED, _GOING):
                 for leftover in self.root.glob(prefix + "*"):
                     shutil.rmtree(leftover, ignore_errors=True)

@@ -231,7 +231,7 @@ class _Simulation:
                 case Swap(version, generation):
                     engine.serve(version)
                     self._swaps.append((now, version))
-                    actions += learning.swapped(Swapped(version, generation), _ENGINE, now)
+                    actions += learning.swapped(Swapped(version, generation), now)
                 case MarkBad(version, _):
                     learner.mark_bad(version)
                 case Note(kind, text, data):

@@ -28,6 +28,7 @@ from tide_cli.supervisor.messages import (
     Finish,
     Kill,
     KillAsked,
+    MarkBad,
     Message,
     Note,
     Observed,
@@ -132,7 +133,9 @@ class Core:
             case TrainerSaid():
                 return self._trainer_said(message, now)
             case Swapped():
-                return self.learning.swapped(message, self._ready_engine(), now)
+                if message.error is not None and (self.stopping or self.children[ENGINE].restart):
+                    return []  # cut short by an end that was asked for, which says nothing of the version
+                return self.learning.swapped(message, now)
             case Told(kind, text, data):
                 return [Note(kind, text, data)]
             case TrainAsked():
@@ -150,9 +153,15 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        passed = None if message.passed is None else Passed(message.passed, message.gate)
+        passed = None if message.passed is None else Passed(message.passed, message.gate, message.refusals)
         self.learning.serving.starts_with(message.version, passed)
-        return self._way_up.start(ENGINE, now)
+        actions = list[Action]()
+        if message.taken_back is not None:
+            text = f"v{message.taken_back:04d} was taken back and had not left: v{message.version:04d} returns"
+            data = {"version": message.taken_back, "previous": message.version}
+            # the mark too may have been cut short
+            actions = [Note("taken_back", text, data), MarkBad(message.taken_back, message.reason)]
+        return [*actions, *self._way_up.start(ENGINE, now)]
 
     # --- news of the children
 
@@ -164,7 +173,8 @@ class Core:
             child.stopped(now)
             return [Note("exited", f"{child.name} ended", {"code": message.code})]
         if child.restart:
-            gone = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone(now)
+            engine = child.name == ENGINE
+            gone = self.learning.engine_gone(now, asked=True) if engine else self.learning.trainer_gone(now)
             return [*gone, *self._way_up.start(child.name, now)]
         if child.name == self._way_up.running:
             return self._step_ended(child, message, now)
@@ -172,7 +182,7 @@ class Core:
         if child.state is State.STOPPING and child.reason:  # ended by us, for a trouble that its log may explain
             reason = f"{child.reason}: {message.last_words}" if message.explained else child.reason
         child.failed(now, reason, self.limits.policy, final=message.final and child.state is State.STARTING)
-        actions = self.learning.engine_gone() if child.name == ENGINE else self.learning.trainer_gone(now)
+        actions = self.learning.engine_gone(now) if child.name == ENGINE else self.learning.trainer_gone(now)
         actions.append(Note("exited", f"{child.name} ended: {reason}", {"code": message.code}))
         if child.state is State.BACKOFF:
             wait = self.limits.policy.delay(child.failures)

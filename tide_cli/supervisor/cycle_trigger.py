@@ -38,7 +38,7 @@ class CycleTrigger:
         """One event more, and what it changes."""
         match kind:
             case "cycle":
-                self.state = cycle_began(self.state, total_tokens=data.get("tokens_total", 0), now=now)
+                self.state = cycle_began(self.state, total_tokens=int(data.get("tokens_total", 0)), now=now)
                 self._running, self._judged = True, False
             case "gate":
                 bound = data.get("lower_bound")  # None: there was too little to judge by
@@ -62,7 +62,7 @@ class CycleTrigger:
             case "swap" if data.get("pool"):  # a kept version that the engine refuses answers nothing
                 self.state = drift_answered(self.state)
             case "rollback":
-                self.state = taken_back(self.state, data["version"])
+                self.state = taken_back(self.state, int(data["version"]))
 
     def abandon(self) -> bool:
         """The cycle under way has ended with the appliance that ran it, at a time that nobody knows: it takes no more

@@ -90,6 +90,16 @@ def removals(paths: Paths, plan: Retention, in_use: InUse) -> Iterator[tuple[int
         yield version, size
 
 
+def mark_bad(paths: Paths, version: int, why: str) -> Told | None:
+    """Mark a version that is taken back; may wait for others who change the store. Returns the event that tells of a
+    failure."""
+    try:
+        DraftStore(paths.drafts).mark_bad(version, why)
+    except TideError as error:
+        return Told("mark_failed", f"{version_name(version)} is not marked bad: {'; '.join(error.lines())}")
+    return None
+
+
 def tidy(paths: Paths, keep: int, in_use: InUse) -> Told | None:
     """Remove what is too much. Returns the event that tells of it, None where nothing was; a failure is an event."""
     try:

@@ -217,10 +217,10 @@ class Learning:
             return [Note("trainer_error", str(event.get("message", "")), event), *failed]
         return [Note("trainer_error", f"the trainer sent an unknown event {kind!r}", event)]
 
-    def swapped(self, message: Swapped, engine: int | None, now: float) -> list[Action]:
+    def swapped(self, message: Swapped, now: float) -> list[Action]:
         """The engine's answer to a swap; where the way back is closed, another kept version may do."""
         wish = self.serving.wish
-        actions = self.serving.swapped(message, engine, now)
+        actions = self.serving.swapped(message, now)
         if wish is not None and wish.doubt is not None and self.serving.wish is None and message.error is not None:
             self._pool_due = self._pool
         return self._told(actions, now)
@@ -282,9 +282,15 @@ class Learning:
             actions.append(Note("pool", "kept versions were not tried: the trainer ended"))
         return actions
 
-    def engine_gone(self) -> list[Action]:
-        """The engine's process ended; the trainer goes on."""
-        return [*self.serving.engine_gone(), *self._answer(False, "the engine ended")]
+    def engine_gone(self, now: float, asked: bool = False) -> list[Action]:
+        """The engine's process ended; the trainer goes on. asked: the user wanted it to.
+
+        Else a swap under way counts as refused: a version that ends the engine would do so again and again.
+        """
+        actions, swap = list[Action](), self.serving.under_way
+        if swap is not None and not asked:
+            actions = self.swapped(Swapped(swap.version, swap.generation, "the engine ended during the swap"), now)
+        return [*actions, *self.serving.engine_gone(), *self._answer(False, "the engine ended")]
 
     def _answer(self, ok: bool, text: str) -> list[Action]:
         """To who has asked for a cycle now."""

@@ -47,13 +47,18 @@ class Exited:
 class DraftChosen:
     """The version to start with (None: no speculation), or the reason why there is none.
 
-    passed: a version that has passed the gate against that one, with these figures, and was never served.
+    passed: a version that has passed the gate against that one, with these figures, and was never served; refusals: of
+    the swap to it so far. taken_back: the one served last, where it was to be taken back for `reason` and this is the
+    one before it.
     """
 
     version: int | None
     error: str | None = None
     passed: int | None = None
     gate: Mapping[str, Any] | None = None
+    refusals: int = 0
+    taken_back: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)

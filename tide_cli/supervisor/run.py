@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
@@ -18,7 +19,7 @@ from tide_cli.printable import many
 from tide_cli.supervisor import notify
 from tide_cli.supervisor.heartbeat import SLEPT
 from tide_cli.supervisor.journal import Journal, read_events
-from tide_cli.supervisor.keeping import tidy, with_figures
+from tide_cli.supervisor.keeping import mark_bad, tidy, with_figures
 from tide_cli.supervisor.lifecycle import State
 from tide_cli.supervisor.messages import (
     ENGINE,
@@ -54,6 +55,7 @@ from tide_cli.supervisor.processes import Processes
 from tide_cli.supervisor.recording import Recorder, take_history
 from tide_cli.supervisor.specs import Workshop
 from tide_cli.supervisor.status import make_status
+from tide_cli.supervisor.taken_back import find_taken_back
 from tide_cli.supervisor.tickets import Tickets
 from tide_cli.supervisor.unserved import find_unserved
 from tide_cli.supervisor.watchers import Engine, Watchers
@@ -226,7 +228,7 @@ class Supervisor:
             case Serve(version):
                 self._write(lambda: self._journal.serve(version))
             case MarkBad(version, reason):
-                self._write(lambda: DraftStore(self._paths.drafts).mark_bad(version, reason))
+                self._mark_bad(version, reason)
             case Note():
                 self._note(action)
                 # at a start nothing goes: versions that only a later keep_drafts has made too many can be pinned first
@@ -245,11 +247,17 @@ class Supervisor:
     def _choose_draft(self) -> DraftChosen:
         try:
             self._workshop.check_spool()
-            version = self._workshop.draft_to_serve()
+            left = find_taken_back(self._paths.database)
+            version = self._workshop.draft_to_serve(left.previous if left else None)
             passed = find_unserved(DraftStore(self._paths.drafts), self._paths.database, version)
-            return DraftChosen(version, passed=passed.version if passed else None, gate=passed.gate if passed else None)
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))
+        chosen = DraftChosen(version)
+        if passed is not None:
+            chosen = replace(chosen, passed=passed.version, gate=passed.gate, refusals=passed.refusals)
+        if left is not None and version == left.previous:
+            chosen = replace(chosen, taken_back=left.version, reason=left.reason)
+        return chosen
 
     def _note(self, note: Note) -> None:
         event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}
@@ -280,6 +288,15 @@ class Supervisor:
 
         self._tidying = threading.Thread(target=work, name="tidy", daemon=True)
         self._tidying.start()
+
+    def _mark_bad(self, version: int, why: str) -> None:
+        """On a thread: the swap back does not wait for whoever changes the store just now."""
+
+        def work() -> None:
+            if told := mark_bad(self._paths, version, why):
+                self._queue.put(told)
+
+        threading.Thread(target=work, name=f"mark-{version}", daemon=True).start()
 
     def _watch_engine(self) -> None:
         """Have the engine looked after while it is up: from here, because every way up or down leads past here."""

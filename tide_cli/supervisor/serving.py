@@ -12,6 +12,7 @@ from tide_cli.supervisor.performance import Finding, Performance
 
 TOO_LATE = "; too late: another version is served, or about to be"
 _AGAIN = (10.0, 60.0)  # seconds after which a version that has passed the gate and was refused is asked for again
+ATTEMPTS = len(_AGAIN) + 1  # at a swap to it, over all lives of the supervisor
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Wish:
 class Passed:
     """A version that has passed the gate against the served one, and shall follow it.
 
-    gate: its figures; refusals: by the engine so far; after: the monotonic second from which on it is asked for.
+    gate: its figures; refusals: by the engine so far, or its ends meanwhile; after: the monotonic second from which on
+    it is asked for.
     """
 
     version: int
@@ -83,6 +85,11 @@ class Serving:
             self._performance.changed(version, None, trial=False)
             if self._trial is not None and self._trial.version == version:
                 self._performance.watch = anew(self._trial)
+
+    @property
+    def under_way(self) -> Swap | None:
+        """The swap that the engine was asked for and has not answered."""
+        return self._swap
 
     @property
     def in_use(self) -> set[int]:
@@ -125,8 +132,8 @@ class Serving:
         self.wish = Wish(message.version, ticket=message.ticket)
         return [Note("use", f"v{message.version:04d} asked for by the user", {"version": message.version})]
 
-    def swapped(self, message: Swapped, engine: int | None, now: float) -> list[Action]:
-        """The engine's answer to a swap. A swap cut short by the engine's end is taken up again when it is back."""
+    def swapped(self, message: Swapped, now: float) -> list[Action]:
+        """The engine's answer to a swap."""
         if self._swap != Swap(message.version, message.generation):
             return []
         self._swap = None
@@ -135,8 +142,6 @@ class Serving:
             wish = None  # no longer
         if message.error is None:
             return [*self._serves(message.version, wish), *self._fulfilled(wish, True, f"{name} is served")]
-        if engine != message.generation:
-            return []
         self._unconfirmed = wish
         text = f"{name} not taken: {message.error}{self._refused(message.version, now)}"
         note = Note("swap_refused", text, {"version": message.version})
@@ -182,15 +187,16 @@ class Serving:
         passed = self.passed
         if passed is None or passed.version != version:
             return ""
-        if passed.refusals == len(_AGAIN):
+        if passed.refusals + 1 >= ATTEMPTS:
             self.passed = None
-            return f"; that was the last of {len(_AGAIN) + 1} attempts"
+            return f"; that was the last of {ATTEMPTS} attempts"
         wait = _AGAIN[passed.refusals]
         self.passed = replace(passed, refusals=passed.refusals + 1, after=now + wait)
         return f"; the next attempt follows in {wait:.0f} s"
 
     def engine_gone(self) -> list[Action]:
-        """The engine ended: a swap under way counts as not done, and the user is told so."""
+        """The engine ended: a swap that is still under way is taken up again when it is back, unless the user has asked
+        for it, who is told."""
         self._swap = self._unconfirmed = self._reported = None
         if self.wish is None or self.wish.ticket is None:
             return []

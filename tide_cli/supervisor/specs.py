@@ -97,18 +97,32 @@ class Workshop:
             raise TideError("; ".join(plan.notes), remedy="pass --no-training to serve without it")
         return plan
 
-    def draft_to_serve(self) -> int | None:
-        """The version to start with: the one served last, else the newest; None where speculation is off.
+    def draft_to_serve(self, instead: int | None = None) -> int | None:
+        """The version to start with: the one served last, else the newest, that is not marked bad where there is such
+        a one; None where speculation is off.
 
+        instead: comes before these, if it can be served.
         Raises TideError where it is damaged or was made for another target.
         """
         if not self.settings.speculates:
             return None
+        if instead is not None:
+            with suppress(TideError):
+                return self._checked(instead)
         store = DraftStore(self.paths.drafts)
-        served = read_served(self.paths.database)
-        version = served if served in store.versions() else store.latest()
-        if version is None:
+        served, versions = read_served(self.paths.database), store.versions()
+        if served in versions:
+            return self._checked(served)
+        with suppress(TideError):
+            bad = store.marks().bad
+            versions = [version for version in versions if version not in bad] or versions
+        if not versions:
             raise TideError(f"there is no draft in {self.paths.drafts}", remedy="`tide logs supervisor` may say why")
+        return self._checked(versions[-1])
+
+    def _checked(self, version: int) -> int:
+        """This version, whose files are sound and which was made for this target. TideError."""
+        store = DraftStore(self.paths.drafts)
         store.verify(version)
         made_for = store.manifest(version).target
         if made_for != self.target.name:

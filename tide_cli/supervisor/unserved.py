@@ -12,25 +12,29 @@ from tide_cli.drafts.history import SERVING_KINDS
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
 from tide_cli.supervisor.journal import read_events
+from tide_cli.supervisor.serving import ATTEMPTS
 
 
 @dataclass(frozen=True)
 class Unserved:
-    """gate: the figures by which it has passed against the served version."""
+    """gate: the figures by which it has passed against the served version; refusals: of the swap to it so far."""
 
     version: int
     gate: Mapping[str, Any]
+    refusals: int = 0
 
 
 def find_unserved(store: DraftStore, database: Path, served: int | None) -> Unserved | None:
     """The newest version that was trained from the served one and has passed the gate, unless it was served before, is
-    marked bad, or the user has chosen a version since it was made. None for none, or where that cannot be read."""
+    marked bad, all attempts at it have failed, or the user has chosen a version since it was made. None for none, or
+    where that cannot be read."""
     if served is None:
         return None
     try:
         bad = store.marks().bad
         chosen = read_events(database, newest=1, kind="use")
-        had = {event["data"].get("version") for kind in SERVING_KINDS for event in read_events(database, kind=kind)}
+        had = [event["data"].get("version") for kind in SERVING_KINDS for event in read_events(database, kind=kind)]
+        refused = read_events(database, kind="swap_refused")
         newer = [version for version in store.versions() if version > served and version not in bad]
     except TideError:
         return None
@@ -39,5 +43,6 @@ def find_unserved(store: DraftStore, database: Path, served: int | None) -> Unse
             manifest = store.manifest(version)
             if manifest.parent == served and manifest.gate:
                 wanted = version not in had and not (chosen and chosen[0]["time"] >= manifest.created)
-                return Unserved(version, manifest.gate) if wanted else None
+                refusals = sum(event["data"].get("version") == version for event in refused)
+                return Unserved(version, manifest.gate, refusals) if wanted and refusals < ATTEMPTS else None
     return None

@@ -37,7 +37,7 @@ class Verdict:
 
 def held_out(material: Material, since: float) -> tuple[list[Sample], list[Sample]]:
     """(newest, old): what a gate walks, as far as it can still be read. since: see `Material.held_out`."""
-    newest, old = ([sample for sample in readable(refs) if predicted(sample)] for refs in material.held_out(since))
+    newest, old = ([sample for sample in readable(refs) if predicted(sample.info)] for refs in material.held_out(since))
     return newest, old
 
 

@@ -22,6 +22,7 @@ from tide_cli.spool.trained import count_trained
 from tide_cli.training.batches import Ref
 from tide_cli.training.config import TrainingConfig
 from tide_cli.training.target_weights import read_config
+from tide_cli.training.walk import predicted
 
 Source = SampleInfo | StoredSample  # in the ring, in the reservoir
 
@@ -55,11 +56,11 @@ class Material:
     def hold_back(self, expected: float) -> list[Ref]:
         """The newest samples that this cycle looks at, and which `training` leaves out until the next call.
 
-        Training samples that no draft was trained on. expected: tokens that the cycle will train on; see `looked_at` in
-        adaptation.early_stop.
+        Training samples that no draft was trained on, each with something to predict. expected: tokens that the cycle
+        will train on; see `looked_at` in adaptation.early_stop.
         """
         self.count_trained()
-        new = [info for info in self._listed("train", _NEWEST) if not info.times_trained]
+        new = [info for info in self._listed("train", _NEWEST) if not info.times_trained and predicted(info)]
         self._held_back = new[: looked_at([info.tokens for info in new], expected)]
         return [Ref(info.tokens, lambda info=info: self._read(info), info) for info in self._held_back]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tide_cli.adaptation.early_stop import PATIENCE
+from tide_cli.adaptation.early_stop import FEWEST_SAMPLES, PATIENCE
 from tide_cli.errors import TideError
 from tide_cli.training.batches import plan_pass
 from tide_cli.training.config import TrainingConfig
@@ -106,6 +106,8 @@ class TrainingLoop:
         if config.early_stop and self._rate is not None:
             expected = min(self._rate * config.cycle_seconds, config.train_tokens or math.inf)
         samples = readable(self._material.hold_back(expected))
+        if len(samples) < FEWEST_SAMPLES:  # the others have gone meanwhile, or are unusable
+            samples = []
         record.looked_at = keys(sample.info for sample in samples)
         return Looks(config, self._resident.trainer, samples, self._check)
 

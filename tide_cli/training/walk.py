@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tide_cli.adaptation.gate import Walk
 from tide_cli.hardware.memory import walk_rows
-from tide_cli.spool.samples import Sample
+from tide_cli.spool.samples import Sample, SampleInfo
 from tide_cli.targets.shape import DraftShape
 
 
@@ -28,9 +28,9 @@ def walk(draft: Eagle3DraftModel, sample: Sample, steps: int) -> Walk | None:
     Counted as the engine does: completion tokens / verify steps, so that the token which the prefill gave counts as
     a token but not as a round.
     """
-    if not predicted(sample):
+    if not predicted(sample.info):
         return None
-    start = _start(sample)
+    start = _start(sample.info)
     accepted = accepted_drafts(draft, sample.tokens, sample.aux, start - 1, steps).tolist()
     committed, rounds = start, 0
     while committed < len(sample.tokens) - 1:
@@ -39,14 +39,14 @@ def walk(draft: Eagle3DraftModel, sample: Sample, steps: int) -> Walk | None:
     return Walk(tokens=len(sample.tokens) - start, rounds=rounds)
 
 
-def predicted(sample: Sample) -> bool:
+def predicted(info: SampleInfo) -> bool:
     """Whether a draft has anything to predict in a sample."""
-    return bool(sample.loss_mask.any()) and _start(sample) < len(sample.tokens) - 1
+    return info.generated > 0 and _start(info) < info.tokens - 1
 
 
-def _start(sample: Sample) -> int:
+def _start(info: SampleInfo) -> int:
     """Row of the first generated token, of those that have one before them."""
-    return max(len(sample.tokens) - int(sample.loss_mask.sum()), 1)
+    return max(info.tokens - info.generated, 1)
 
 
 @torch.no_grad()
