@@ -20,6 +20,7 @@ from tide_cli.supervisor.messages import (
     Exited,
     MarkBad,
     Message,
+    Passed,
     PauseAsked,
     Serve,
     Swap,
@@ -276,7 +277,7 @@ def test_a_version_published_during_the_users_swap_is_served_where_that_fails() 
 def test_a_version_that_passed_in_an_earlier_life_is_served_before_the_next_cycle() -> None:
     history = History()
     history.tell(Began())
-    history.tell(DraftChosen(3, passed=4, gate={"candidate_al": 1.8, "served_al": 1.5}))
+    history.tell(DraftChosen(3, passed=Passed(4, {"candidate_al": 1.8, "served_al": 1.5})))
     history.tell(Totals({"tokens": 9000}))
     assert history.tell(Answered(1))[-1] == Swap(4, 1)
     history.tell(said("ready"))

@@ -342,7 +342,7 @@ def test_the_attempts_at_a_version_are_counted_over_all_lives(workshop: Workshop
         one = find_unserved(DraftStore(paths.drafts), paths.database, 0)
         core, chosen = new_core(workshop), DraftChosen(0)
         if one is not None:
-            chosen = DraftChosen(0, passed=one.version, gate=one.gate, refusals=one.refusals)
+            chosen = DraftChosen(0, passed=one)
         for message in (Began(), chosen, Answered(1)):
             core.handle(message, MONOTONIC)
         return one is not None, core

@@ -45,7 +45,6 @@ from tide_cli.supervisor.messages import (
     TrainerSaid,
     UseAsked,
 )
-from tide_cli.supervisor.serving import Passed
 from tide_cli.supervisor.speculating import SpeculationNews
 from tide_cli.supervisor.way_up import WayUp
 
@@ -153,8 +152,7 @@ class Core:
             return []
         if message.error is not None:
             return self._fatal(message.error, now)
-        passed = None if message.passed is None else Passed(message.passed, message.gate, message.refusals)
-        self.learning.serving.starts_with(message.version, passed)
+        self.learning.serving.starts_with(message.version, message.passed)
         actions = list[Action]()
         if message.taken_back is not None:
             text = f"v{message.taken_back:04d} was taken back and had not left: v{message.version:04d} returns"

@@ -11,9 +11,9 @@ from tide_cli.adaptation.rollback import Watch
 from tide_cli.adaptation.trigger import new_tokens, should_train, threshold
 from tide_cli.printable import many
 from tide_cli.supervisor.cycle_trigger import CycleTrigger
-from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, PauseAsked, Swapped, Tell, TrainAsked
+from tide_cli.supervisor.messages import CANCELLED, Action, Answer, Note, Passed, PauseAsked, Swapped, Tell, TrainAsked
 from tide_cli.supervisor.performance import Performance
-from tide_cli.supervisor.serving import TOO_LATE, Passed, Serving, Wish
+from tide_cli.supervisor.serving import TOO_LATE, Serving, Wish
 from tide_cli.telemetry.totals import ServedRequest
 
 

@@ -44,19 +44,30 @@ class Exited:
 
 
 @dataclass(frozen=True)
+class Passed:
+    """A version that has passed the gate against the served one, and shall follow it.
+
+    gate: its figures; refusals: by the engine so far, or its ends meanwhile; after: the monotonic second from which on
+    it is asked for.
+    """
+
+    version: int
+    gate: Mapping[str, Any] | None = None
+    refusals: int = 0
+    after: float = 0.0
+
+
+@dataclass(frozen=True)
 class DraftChosen:
     """The version to start with (None: no speculation), or the reason why there is none.
 
-    passed: a version that has passed the gate against that one, with these figures, and was never served; refusals: of
-    the swap to it so far. taken_back: the one served last, where it was to be taken back for `reason` and this is the
-    one before it.
+    passed: one that has passed the gate against that one, and was never served. taken_back: the one served last, where
+    it was to be taken back for `reason` and this is the one before it.
     """
 
     version: int | None
     error: str | None = None
-    passed: int | None = None
-    gate: Mapping[str, Any] | None = None
-    refusals: int = 0
+    passed: Passed | None = None
     taken_back: int | None = None
     reason: str = ""
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tide_cli.adaptation.gate import MINIMUM_SAMPLES
@@ -252,12 +251,9 @@ class Supervisor:
             passed = find_unserved(DraftStore(self._paths.drafts), self._paths.database, version)
         except TideError as error:
             return DraftChosen(None, "\n".join(error.lines()))
-        chosen = DraftChosen(version)
-        if passed is not None:
-            chosen = replace(chosen, passed=passed.version, gate=passed.gate, refusals=passed.refusals)
         if left is not None and version == left.previous:
-            chosen = replace(chosen, taken_back=left.version, reason=left.reason)
-        return chosen
+            return DraftChosen(version, passed=passed, taken_back=left.version, reason=left.reason)
+        return DraftChosen(version, passed=passed)
 
     def _note(self, note: Note) -> None:
         event = {"id": None, "time": time.time(), "kind": note.kind, "text": note.text, "data": dict(note.data)}

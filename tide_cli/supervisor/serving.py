@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tide_cli.adaptation.rollback import Watch, anew
-from tide_cli.supervisor.messages import CANCELLED, Action, Answer, MarkBad, Note, Serve, Swap, Swapped, Tell, UseAsked
+from tide_cli.supervisor.messages import (
+    CANCELLED,
+    Action,
+    Answer,
+    MarkBad,
+    Note,
+    Passed,
+    Serve,
+    Swap,
+    Swapped,
+    Tell,
+    UseAsked,
+)
 from tide_cli.supervisor.performance import Finding, Performance
 
 TOO_LATE = "; too late: another version is served, or about to be"
@@ -44,20 +56,6 @@ class Wish:
     ticket: int | None = None
     doubt: Doubt | None = None
     from_pool: bool = False
-
-
-@dataclass(frozen=True)
-class Passed:
-    """A version that has passed the gate against the served one, and shall follow it.
-
-    gate: its figures; refusals: by the engine so far, or its ends meanwhile; after: the monotonic second from which on
-    it is asked for.
-    """
-
-    version: int
-    gate: Mapping[str, Any] | None = None
-    refusals: int = 0
-    after: float = 0.0
 
 
 class Serving:

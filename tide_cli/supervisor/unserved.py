@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tide_cli.drafts.history import SERVING_KINDS
 from tide_cli.drafts.store import DraftStore
 from tide_cli.errors import TideError
 from tide_cli.supervisor.journal import read_events
+from tide_cli.supervisor.messages import Passed
 from tide_cli.supervisor.serving import ATTEMPTS
 
 
-@dataclass(frozen=True)
-class Unserved:
-    """gate: the figures by which it has passed against the served version; refusals: of the swap to it so far."""
-
-    version: int
-    gate: Mapping[str, Any]
-    refusals: int = 0
-
-
-def find_unserved(store: DraftStore, database: Path, served: int | None) -> Unserved | None:
+def find_unserved(store: DraftStore, database: Path, served: int | None) -> Passed | None:
     """The newest version that was trained from the served one and has passed the gate, unless it was served before, is
     marked bad, all attempts at it have failed, or the user has chosen a version since it was made. None for none, or
     where that cannot be read."""
@@ -44,5 +33,5 @@ def find_unserved(store: DraftStore, database: Path, served: int | None) -> Unse
             if manifest.parent == served and manifest.gate:
                 wanted = version not in had and not (chosen and chosen[0]["time"] >= manifest.created)
                 refusals = sum(event["data"].get("version") == version for event in refused)
-                return Unserved(version, manifest.gate, refusals) if wanted and refusals < ATTEMPTS else None
+                return Passed(version, manifest.gate, refusals) if wanted and refusals < ATTEMPTS else None
     return None
