@@ -129,9 +129,7 @@ class Settings(BaseSettings):
     replay_share: float = Field(1 / 3, ge=0, lt=1, description="part of a batch drawn from old samples")
     held_out_share: float = Field(0.2, gt=0, lt=0.9, description="part of the samples kept out of training")
     gate_samples: int = Field(48, ge=4, le=_MANY, description="newest held-out samples the gate walks, at most")
-    gate_margin: float = Field(
-        0.02, ge=0, le=10, description="acceptance length a candidate must gain, at the lower bound"
-    )
+    gate_margin: float = Field(0.02, ge=0, le=10, description="acceptance length a candidate must gain, chance apart")
     gate_confidence: float = Field(0.95, gt=0.5, lt=1, description="one-sided confidence of the gate's lower bound")
     gate_floor: float = Field(
         0.10, ge=0, le=10, description="acceptance length a candidate may lose on old samples, chance apart"

@@ -65,17 +65,17 @@ def passes(name: str, size: int, gates: int) -> tuple[int, int]:
     return plain, guarded
 
 
-def passes_at_the_margin(size: int, gates: int, confidence: float) -> int:
-    """How many of `gates` gates let a candidate pass that gains just the margin, which is what `confidence` is about.
+def passes_by_chance(size: int, gates: int, confidence: float) -> int:
+    """How many of `gates` gates without a margin let an equal candidate pass, which is what `confidence` is about.
 
     The same numbers at every run.
     """
     chance = np.random.default_rng([size, gates])
-    lengths = [(al + SETTINGS["margin"], al) for al in SERVED]
+    lengths = [(al, al) for al in SERVED]
     passed = 0
     for seed in range(gates):
         candidate, served, _ = paired_walks(chance, size, lengths, DOMAINS)
-        passed += decide(candidate, served, seed=seed, **SETTINGS | {"confidence": confidence}).passed
+        passed += decide(candidate, served, seed=seed, **SETTINGS | {"confidence": confidence, "margin": 0.0}).passed
     return passed
 
 

@@ -80,7 +80,7 @@ def test_old_traffic_counts_for_kept_versions_too():
 
 def test_many_versions_share_one_error():
     served = [Walk(20, 10)] * 12
-    walks = [Walk(21, 10)] * 6 + [Walk(20, 10)] * 6  # just enough for one
+    walks = [Walk(21, 10)] * 4 + [Walk(20, 10)] * 8  # just enough for one
     alone = decide(walks, served, confidence=0.95, **GATE)
     assert alone.passed
     among = choose_version(dict.fromkeys(range(20), walks), served, confidence=0.95, **GATE)

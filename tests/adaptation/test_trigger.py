@@ -106,7 +106,8 @@ def test_a_draft_that_passes_the_gate_and_fails_live_time_and_again_is_trained_e
     ("gain", "lower_bound", "undecided"),
     [
         (0.06, -0.01, True),
-        (0.06, 0.02, True),
+        (0.06, 0.0, True),
+        (0.06, 0.01, False),
         (0.02, -0.01, False),
         (-0.1, -0.2, False),
         (0.3, 0.2, False),

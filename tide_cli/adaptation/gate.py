@@ -130,7 +130,10 @@ def decide(
     domains: Sequence[str | None] = (),
     domain_floor: float = 0.10,
 ) -> GateDecision:
-    """Passes a candidate whose gain is above `margin` at its lower bound and which loses too much nowhere.
+    """Passes a candidate that gains more than `margin`, which is no chance, and which loses too much nowhere.
+
+    No chance: the lower bound of the gain is above zero. The margin is not asked of the bound: with the few samples
+    that a shift of the traffic leaves, that would refuse most of what is well worth a swap.
 
     candidate[i] and served[i] are walks of the same recent sample, old_candidate[i] and old_served[i] of the same old
     one. The lower bound is that of a paired bootstrap over samples of the difference of the two ratios, at one-sided
@@ -153,9 +156,10 @@ def decide(
         reason = f"{count} held-out sample{'' if count == 1 else 's'}, at least {MINIMUM_SAMPLES} are needed"
     else:
         lower = gain_lower_bound(candidate, served, confidence=confidence, seed=seed)
-        passed = lower > margin
+        passed = gain > margin and lower > min(0.0, margin)
         bound = f"gain {gain:+.3f}, at least {lower:+.3f} with confidence {confidence:g} on {count} samples"
-        reason = f"{bound}: {'above' if passed else 'not above'} the margin {margin:g}"
+        verdict = f"{'above' if gain > margin else 'not above'} the margin {margin:g}"
+        reason = f"{bound}: {verdict}" + (", but it may be chance" if gain > margin and not passed else "")
     if passed and 0 < len(old_served) < MINIMUM_SAMPLES:
         reason = f"{reason}; the floor is not asked, with {len(old_served)} of {MINIMUM_SAMPLES} old samples"
     elif passed and old_served:

@@ -141,12 +141,12 @@ def cycle_barren(state: TriggerState) -> TriggerState:
 
 
 def is_undecided(rules: TriggerRules, *, gain: float | None, lower_bound: float) -> bool:
-    """Whether a gate has refused for want of samples: the gain is above the margin, and its lower bound is not.
+    """Whether a gate has refused for want of samples: the gain is above the margin, but may be chance.
 
     Then the cycle has learned something, which the next one goes on with. To wait longer for that one would be slow
     when there is most to learn. A draft at its ceiling has no such gains but by chance, and not time and again.
     """
-    return rules.margin is not None and gain is not None and lower_bound <= rules.margin < gain
+    return rules.margin is not None and gain is not None and lower_bound <= 0 and gain > rules.margin
 
 
 def taken_back(state: TriggerState, version: int) -> TriggerState:
