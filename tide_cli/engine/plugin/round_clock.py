@@ -23,9 +23,11 @@ T = TypeVar("T")
 
 
 class RoundClock:
-    """seconds: the clock. On a CPU the process's own computing time: what a neighbour takes away costs every number
-    of steps alike, and would only be noise. lag: 1 where the scheduler launches a round before it waits for the one
-    before, so that the time between two launches is that of the round before. folder: of the kept profiles.
+    """seconds: the clock. On a CPU the scheduler thread's own computing time: what a neighbour takes away costs every
+    number of steps alike, and would only be noise. Not the whole process's: there a second that all threads share
+    counts several times, and one of the many small calls of a draft, which a single thread makes, once. lag: 1 where
+    the scheduler launches a round before it waits for the one before, so that the time between two launches is that of
+    the round before. folder: of the kept profiles.
 
     times: by which the policy goes; profile: what they began as. None, both, before the first measurement.
     """

@@ -239,7 +239,7 @@ def install(worker, config: EngineConfig, version: int) -> SpeculationControl:
     control = SpeculationControl(
         config,
         _conditions(worker, config),
-        clock=time.process_time if on_cpu else time.perf_counter,
+        clock=time.thread_time if on_cpu else time.perf_counter,
         lag=0 if on_cpu else 1,
         version=version,
         deferred=DeferredExtend(worker) if on_cpu and config.adaptive else None,
