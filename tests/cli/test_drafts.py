@@ -327,7 +327,7 @@ def test_beside_a_running_appliance(appliance: ScriptedAppliance) -> None:
         (["pin", "7"], 1, "no draft v0007"),
         (["unpin", "x"], 2, "not a draft version"),
         (["export", "7", "nowhere"], 1, "no draft v0007"),
-        (["import", "/no/such/folder"], 1, "/no/such/folder/config.json"),
+        (["import", "/no/such/folder"], 2, "there is no such folder"),
         (["gc", "--keep", "0"], 2, "--keep"),
     ],
 )
