@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tide_cli.bench.adapt_figures import PLAIN, POLICY, STATIC, TIDE
@@ -17,18 +18,17 @@ ADAPT_GUARDS = "'ratio>=1.1', 'code:tide_to_plain>=1' or 'errors<=0'"
 
 def check_adapt_guards(guards: Sequence[Guard], options: AdaptOptions) -> None:
     """Refuses guards that an experiment with these options cannot answer. UsageError."""
+    everything = replace(options, with_policy=True, plain=True)
     for guard in guards:
         if guard.ratio:
             raise UsageError(
                 f"--guard {guard.text!r}: a figure here is compared under a name of its own",
                 remedy="'ratio>=1.1' bounds the last draft over the static one, 'tide_to_plain>=1' over plain decoding",
             )
-        for figures, option in (
-            (_POLICY_FIGURES, None if options.with_policy else "--with-policy measures it"),
-            (_PLAIN_FIGURES, None if options.plain else "--no-plain leaves it out"),
-        ):
-            if guard.figure in figures and option:
-                raise UsageError(f"--guard {guard.text!r}: {guard.figure} is not measured", why=option)
+        if guard.figure in _figures(everything) and guard.figure not in _figures(options):
+            lacks_policy = guard.figure not in _figures(replace(everything, with_policy=options.with_policy))
+            why = "--with-policy measures it" if lacks_policy else "--no-plain leaves it out"
+            raise UsageError(f"--guard {guard.text!r}: {guard.figure} is not measured", why=why)
     domains = [*dict.fromkeys(options.order), *([_GENERAL] if options.general else [])]
     check_guards(guards, domains, _figures(options), ())
 
@@ -78,7 +78,3 @@ def _figures(options: AdaptOptions) -> list[str]:
     if options.plain:
         found += [f"{PLAIN}_tok_s", *(f"{name}_to_plain" for name in drafts)]
     return found
-
-
-_POLICY_FIGURES = [f"{POLICY}_{what}" for what in ("al", "tok_s", "ratio", "to_tide", "to_plain")]
-_PLAIN_FIGURES = [f"{PLAIN}_tok_s", *(f"{name}_to_plain" for name in (STATIC, TIDE, POLICY))]

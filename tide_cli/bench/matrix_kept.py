@@ -59,10 +59,12 @@ def _check(plan: MatrixPlan) -> None:
 
 def _check_drafts(plan: MatrixPlan) -> None:
     """ValueError where a draft is not the one any more that the passes were made with."""
-    for mode, draft in plan.drafts.items():
-        weights = Path(draft["draft"] or "") / WEIGHTS_FILE
-        if draft["sha256"] and (not weights.is_file() or digest(weights) != draft["sha256"]):
-            raise ValueError(f"the draft of {mode}, {draft['draft']}, is not there any more or was changed")
+    # one of several modes is read once: it may have gigabytes
+    modes = {(draft["draft"], draft["sha256"]): mode for mode, draft in reversed(plan.drafts.items())}
+    for (draft, sha256), mode in modes.items():
+        weights = Path(draft or "") / WEIGHTS_FILE
+        if sha256 and (not weights.is_file() or digest(weights) != sha256):
+            raise ValueError(f"the draft of {mode}, {draft}, is not there any more or was changed")
 
 
 def _key(plan: MatrixPlan, line: int, part: dict[str, Any]) -> tuple[int, str, Load]:
