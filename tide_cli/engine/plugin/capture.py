@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import queue
 import sqlite3
-import threading
 import time
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -23,6 +22,7 @@ import torch
 
 from tide_cli.engine.plugin.captured import OWN_REQUEST_PREFIXES, Erase, Finished, ForwardBatch, Rows, is_chosen
 from tide_cli.engine.plugin.config import EngineConfig
+from tide_cli.engine.plugin.side_thread import start_side_thread
 from tide_cli.engine.plugin.staging import Staging
 from tide_cli.errors import TideError, reason
 from tide_cli.spool.erase import Erased, answer, read_request
@@ -85,7 +85,7 @@ class Capture:
             folder=config.spool,
             sample_rate=config.capture_sample_rate,
         )
-        threading.Thread(target=capture._write_forever, name="tide-capture", daemon=True).start()
+        start_side_thread("tide-capture", capture._write_forever)
         logger.info("tide: capturing hidden states to %s", config.spool)
         return capture
 

@@ -20,7 +20,6 @@ after a swap a prefix is computed once more. Requests that run through a swap ke
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from tide_cli.drafts.store import DraftStore, version_name
 from tide_cli.drafts.tensors import check_draft, check_vocabulary_map, read_draft, vocabulary_ids
 from tide_cli.engine.plugin.config import EngineConfig
 from tide_cli.engine.plugin.ranks import number_handler
+from tide_cli.engine.plugin.side_thread import start_side_thread
 from tide_cli.errors import TideError
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class DraftSwap:
 
     def _prepare(self, version: int) -> None:
         self._wish, self._ready, self._refusal = _Wish(version), None, None
-        threading.Thread(target=self._read_ahead, args=[self._wish], name="tide-swap", daemon=True).start()
+        start_side_thread("tide-swap", self._read_ahead, self._wish)
 
     def _read_ahead(self, wish: _Wish) -> None:
         try:
