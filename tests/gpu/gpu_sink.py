@@ -12,6 +12,7 @@ from gpu_rows import token, wrong_rows
 from torch import Tensor
 
 from tide_cli.engine.plugin.capture import Capture
+from tide_cli.engine.plugin.side_thread import start_side_thread
 from tide_cli.engine.plugin.staging import Staging
 from tide_cli.spool.running import Part
 
@@ -123,7 +124,7 @@ def stored_rows(folder: Path) -> dict[str, int]:
 def start_capture(writer, staging: Staging, folder: Path) -> Capture:
     """As `Capture.start` does, around a writer and a staging of the check's own. Its thread ends with the process."""
     made = Capture(writer, staging, max_in_flight=10_000, folder=folder)
-    threading.Thread(target=made._write_forever, name="tide-capture", daemon=True).start()
+    start_side_thread("tide-capture", made._write_forever)
     return made
 
 

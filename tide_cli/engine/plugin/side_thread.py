@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 
-def start_side_thread(name: str, target: Callable[..., None], *args: Any) -> threading.Thread:
+def start_side_thread(name: str, target: Callable[..., None], *args: Any) -> None:
     """Start a daemon thread in which torch computes on that thread alone.
 
     libgomp makes a team of compute threads for every thread that opens a parallel region, and keeps it. With more
@@ -21,6 +21,4 @@ def start_side_thread(name: str, target: Callable[..., None], *args: Any) -> thr
         torch.set_num_threads(1)  # of the calling thread
         target(*args)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=run, name=name, daemon=True).start()
