@@ -452,6 +452,16 @@ def test_damaged_results_are_refused(  # line 2 is the static draft, 3 to 10 are
     assert len(world.journal) == done
 
 
+def test_a_first_line_without_its_machine_is_refused(options: AdaptOptions, tmp_path: Path, world: World) -> None:
+    run_adapt(options, tmp_path / "run", {}, Progress())
+    file = tmp_path / "run" / "results.jsonl"
+    head, rest = file.read_text().split("\n", 1)
+    file.write_text(json.dumps(json.loads(head) | {"environment": "a laptop"}) + "\n" + rest)
+    with pytest.raises(UsageError, match="cannot be gone on with") as refusal:
+        run_adapt(options, tmp_path / "run", {}, Progress())
+    assert refusal.value.why == "its first line names no environment"
+
+
 def test_the_clock_stands_still_while_it_is_interrupted(
     options: AdaptOptions, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,9 @@ def open_results(
         return Results.begin(path, "adapt", head | {"environment": dict(environment)})
     found = Results.resume(path, "adapt")
     had, under = found.head.get("options"), found.head.get("settings", {})
-    if not isinstance(had, dict) or not isinstance(under, dict):
-        raise UsageError(f"{folder} cannot be gone on with", why="options is missing", remedy=ANOTHER)
+    for name, value in (("options", had), ("settings", under), ("environment", found.head.get("environment", {}))):
+        if not isinstance(value, dict):
+            raise UsageError(f"{folder} cannot be gone on with", why=f"its first line names no {name}", remedy=ANOTHER)
     changed = options.differs_from(had)
     changed += [f"the setting {name}" for name in sorted(under.keys() & settings) if under[name] != settings[name]]
     if not changed and found.head.get("script", script) != script:
