@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_prompts(binary)
     assert caught.value.why == "byte 0 is not UTF-8"
+    os.mkfifo(pipe := tmp_path / "pipe.jsonl")
+    with pytest.raises(UsageError) as caught:
+        read_prompts(pipe)
+    assert caught.value.why == "it is a pipe, and nothing came out of it"
 
 
 @given(st.text())

@@ -16,10 +16,12 @@ from typing import Any
 
 from tide_cli.errors import UsageError, reason
 from tide_cli.printable import many
+from tide_cli.regular_files import read_named
 from tide_cli.workload.prompt import Prompt, Workload
 
 _TAKES = "a workload is a JSONL file with OpenAI `messages`"
 _WITH_TOOLS = "{} is of a chat with tools, which cannot be sent again"
+_LARGEST = 2**30  # bytes
 _ROLES = ("system", "developer", "user", "assistant")
 _FEWEST = 8  # a quarter is kept for measuring, and one prompt alone would not say much
 
@@ -45,13 +47,13 @@ def file_workload(path: Path, seed: int, measured: int) -> Workload:
 def read_prompts(path: Path) -> list[Prompt]:
     """Every prompt of a JSONL file; empty lines are skipped. Raises UsageError naming the line and what is wrong."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot read the workload {path}", why=reason(error), remedy=_TAKES) from None
+        text = read_named(path, _LARGEST).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"cannot read the workload {path}", why=f"byte {error.start} is not UTF-8", remedy=_TAKES
         ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the workload {path}", why=reason(error), remedy=_TAKES) from None
     # not splitlines(): JSON strings may hold line separators other than \n
     prompts = []
     for number, line in enumerate(text.split("\n"), start=1):
