@@ -124,6 +124,16 @@ def small(workload: Path, *more: object) -> list[object]:
     return ["--workload", workload, "--requests", 4, "--rounds", 2, "--modes", "plain,static", *more]
 
 
+def test_engines_that_run_together_all_stand_before_the_first_pass(
+    matrix: Callable[..., int], machine: Machine, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix(*small(workload)) == 0
+    told = capsys.readouterr().err.splitlines()
+    starts, passes = ([i for i, line in enumerate(told) if words in line] for words in ("starting", "round "))
+    assert (len(starts), len(passes)) == (2, 8)
+    assert max(starts) < min(passes)
+
+
 def test_every_pass_is_measured_and_nothing_is_left(
     matrix: Callable[..., int], machine: Machine, workload: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
