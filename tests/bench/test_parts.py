@@ -75,6 +75,23 @@ def test_a_swap_costs_what_its_pause_is_longer() -> None:
     assert (found["failed_requests"], found["identical"]) == (0, True)
 
 
+def test_a_swap_bears_no_pause_that_as_much_time_without_one_has() -> None:
+    """Every third pause lasts 300 ms anyway: a short swap may miss it, one of half a second never does."""
+    scattered = [1.0]
+    for place in range(30):
+        scattered.append(scattered[-1] + (0.3 if place % 3 == 2 else 0.1))
+    passed = SwapPass([stream(scattered)])
+
+    def added(*swap: float) -> float:
+        found = swap_figures([{QUIET: passed, SWAPS: replace(passed, swaps=[swap])}])
+        return float(found["added_gap_ms"])
+
+    assert added(1.02, 1.04) == pytest.approx(0, abs=1e-6)
+    assert added(1.25, 1.27) == pytest.approx(200)
+    assert added(1.02, 1.52) == pytest.approx(0, abs=1e-6)
+    assert added(1.0, 99.0) == pytest.approx(0, abs=1e-6)  # longer than the quiet pass
+
+
 def test_a_pause_before_all_streams_have_begun_is_none_of_the_swaps() -> None:
     """It waited for the other's prompt."""
     late = [stream([0.1, 0.2, 2.0, 2.1, 2.2]), stream([1.9, 2.0, 2.1, 2.2])]

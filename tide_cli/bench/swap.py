@@ -2,7 +2,8 @@
 
 As many streams as there are requests run at once, each round once with a swap every so often, between two drafts that
 differ, and once without. Swaps must fail no request and change no text. A swap's cost is the longest pause between two
-arrivals that it fell into, less the pause that was usual in the pass without swaps.
+arrivals that it fell into, less the longest that as much time without a swap usually has: pauses scatter, and of the
+several that a swap lasts for the longest is longer than the usual one also where it does nothing.
 """
 
 from __future__ import annotations
@@ -92,15 +93,15 @@ def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
     added: list[float] = []
     usual_gaps: list[float] = []
     for results in rounds:
-        quiet = [seconds for _, seconds in _pauses(results[QUIET].answers)]
+        quiet = _pauses(results[QUIET].answers)
         if not quiet:
             continue
-        usual_gaps += quiet
+        usual_gaps += [seconds for _, seconds in quiet]
         pauses = _pauses(results[SWAPS].answers)
         for begin, end in results[SWAPS].swaps:
-            inside = [seconds for moment, seconds in pauses if moment - seconds <= end and begin <= moment]
-            if inside:
-                added.append(max(inside) - median(quiet))
+            longest = _longest(pauses, begin, end)
+            if longest is not None:
+                added.append(longest - _usual_longest(quiet, end - begin))
     passes = [one for results in rounds for one in results.values()]
     pairs = [
         (one, other)
@@ -135,6 +136,20 @@ def _pauses(answers: Sequence[Answer]) -> list[tuple[float, float]]:
         moments = sorted({moment for moment in answer.token_times if moment >= begun})
         found += [(later, later - earlier) for earlier, later in pairwise(moments)]
     return found
+
+
+def _longest(pauses: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
+    """Of those that were not over at `begin` and had begun at `end`, in seconds; None where there is none."""
+    return max((seconds for moment, seconds in pauses if moment - seconds <= end and begin <= moment), default=None)
+
+
+def _usual_longest(pauses: Sequence[tuple[float, float]], lasting: float) -> float:
+    """The longest pause in `lasting` seconds, median over windows from the middle of each pause on that end before the
+    last arrival; of all pauses where no window does."""
+    last = max(moment for moment, _ in pauses)
+    begins = [moment - seconds / 2 for moment, seconds in pauses]
+    found = [_longest(pauses, begin, begin + lasting) for begin in begins if begin + lasting <= last]
+    return median(one for one in found if one is not None) if found else max(seconds for _, seconds in pauses)
 
 
 @contextmanager

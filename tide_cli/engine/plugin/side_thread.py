@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 import torch
 
 
-def start_side_thread(name: str, target: Callable[..., None], *args: Any, niceness: int = 0) -> None:
+def start_side_thread(name: str, target: Callable[..., None], *args: Any) -> None:
     """Start a daemon thread in which torch computes on that thread alone.
-
-    niceness: by which its priority is below that of the thread that starts it, for work that nobody waits for.
 
     libgomp makes a team of compute threads for every thread that opens a parallel region, and keeps it. With more
     compute threads than cores all of them, the scheduler's too, stop spinning and sleep at each barrier: one cast of a
@@ -22,8 +19,6 @@ def start_side_thread(name: str, target: Callable[..., None], *args: Any, nicene
 
     def run() -> None:
         torch.set_num_threads(1)  # of the calling thread
-        if niceness:  # Linux keeps a niceness for each thread
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + niceness)
         target(*args)
 
     threading.Thread(target=run, name=name, daemon=True).start()

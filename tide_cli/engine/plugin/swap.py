@@ -36,7 +36,6 @@ from tide_cli.errors import TideError
 
 logger = logging.getLogger(__name__)
 
-_NICENESS = 10  # of reading ahead: where all cores compute, it gets a tenth of one, and no round takes twice as long
 _ELSEWHERE = "another rank of the engine, whose log says why,"
 
 
@@ -94,7 +93,7 @@ class DraftSwap:
 
     def _prepare(self, version: int) -> None:
         self._wish, self._ready, self._refusal = _Wish(version), None, None
-        start_side_thread("tide-swap", self._read_ahead, self._wish, niceness=_NICENESS)
+        start_side_thread("tide-swap", self._read_ahead, self._wish)
 
     def _read_ahead(self, wish: _Wish) -> None:
         try:
