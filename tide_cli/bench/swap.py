@@ -32,6 +32,7 @@ from tide_cli.errors import TideError
 from tide_cli.printable import many
 
 SWAPS, QUIET = "swaps", "quiet"
+_WINDOWS = 1000  # at most, of the quiet pass, that a swap is compared with: each looks at all pauses
 _NOISE = 1e-3  # relative; enough to be another draft, too little to be a worse one
 
 
@@ -99,9 +100,8 @@ def swap_figures(rounds: Sequence[Mapping[str, SwapPass]]) -> dict[str, Any]:
         usual_gaps += [seconds for _, seconds in quiet]
         pauses = _pauses(results[SWAPS].answers)
         for begin, end in results[SWAPS].swaps:
-            longest = _longest(pauses, begin, end)
-            if longest is not None:
-                added.append(longest - _usual_longest(quiet, end - begin))
+            if inside := _inside(pauses, begin, end):
+                added.append(max(inside) - _usual_longest(quiet, end - begin))
     passes = [one for results in rounds for one in results.values()]
     pairs = [
         (one, other)
@@ -138,18 +138,18 @@ def _pauses(answers: Sequence[Answer]) -> list[tuple[float, float]]:
     return found
 
 
-def _longest(pauses: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
-    """Of those that were not over at `begin` and had begun at `end`, in seconds; None where there is none."""
-    return max((seconds for moment, seconds in pauses if moment - seconds <= end and begin <= moment), default=None)
+def _inside(pauses: Sequence[tuple[float, float]], begin: float, end: float) -> list[float]:
+    """Those that were not over at `begin` and had begun at `end`, in seconds."""
+    return [seconds for moment, seconds in pauses if moment - seconds <= end and begin <= moment]
 
 
 def _usual_longest(pauses: Sequence[tuple[float, float]], lasting: float) -> float:
     """The longest pause in `lasting` seconds, median over windows from the middle of each pause on that end before the
     last arrival; of all pauses where no window does."""
     last = max(moment for moment, _ in pauses)
-    begins = [moment - seconds / 2 for moment, seconds in pauses]
-    found = [_longest(pauses, begin, begin + lasting) for begin in begins if begin + lasting <= last]
-    return median(one for one in found if one is not None) if found else max(seconds for _, seconds in pauses)
+    begins = [moment - seconds / 2 for moment, seconds in pauses[:: 1 + len(pauses) // _WINDOWS]]
+    found = [max(_inside(pauses, begin, begin + lasting)) for begin in begins if begin + lasting <= last]
+    return median(found) if found else max(seconds for _, seconds in pauses)
 
 
 @contextmanager
